@@ -214,7 +214,7 @@ std::optional<ApiError> HttpSession::CheckHead() const {
   return std::nullopt;
 }
 
-std::optional<ApiError> HttpSession::CheckContentType() const {
+std::optional<ApiError> HttpSession::CheckContentType(bool may_be_untold) const {
   const auto& request = parser_->get();
   const absl::string_view encoding = Plain(request[http::field::content_encoding]);
   const absl::string_view type = Plain(request[http::field::content_type]);
@@ -223,7 +223,8 @@ std::optional<ApiError> HttpSession::CheckContentType() const {
   // A web page can send other types anywhere without asking first; this one it can't. Programs that
   // name none, or just bytes, are known from pages in that browsers say where a body comes from.
   const bool is_untold = plain.empty() || plain == "application/octet-stream";
-  const bool is_program = is_untold && request.find(http::field::origin) == request.end() &&
+  const bool is_program = may_be_untold && is_untold &&
+                          request.find(http::field::origin) == request.end() &&
                           request.find("sec-fetch-site") == request.end();
   if (!is_program && !absl::EqualsIgnoreCase(plain, "application/json")) {
     return HttpError(415, "Send the body as 'content-type: application/json'.",
@@ -274,7 +275,8 @@ net::awaitable<bool> HttpSession::ServeOne() {
   }
   if (route->has_body) {
     if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
-    if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
+    if (auto fault = CheckContentType(/*may_be_untold=*/true))
+      co_return co_await SendError(*std::move(fault));
     const bool complete = co_await ReadBody();
     if (!complete) co_return false;
     if (route->kind == RouteKind::kChat) co_return co_await ServeChat();

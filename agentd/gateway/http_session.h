@@ -147,7 +147,8 @@ class HttpSession {
 
   // The faults of a request's head, before any route is looked at.
   std::optional<ApiError> CheckHead() const;
-  std::optional<ApiError> CheckContentType() const;
+  // `may_be_untold`: programs that name no type, or just bytes, send JSON all the same.
+  std::optional<ApiError> CheckContentType(bool may_be_untold) const;
   // Whether the request may come, and as whom (principal, limits). An error is to be sent.
   std::optional<ApiError> CheckAccess(const std::string& path);
   // Whether its key has something left of its limits; it counts from here on.

@@ -84,7 +84,8 @@ net::awaitable<bool> HttpSession::ServeOrder(RouteKind kind) {
   }
   if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
   if (kind != RouteKind::kListKeys) {
-    if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
+    if (auto fault = CheckContentType(/*may_be_untold=*/false))
+      co_return co_await SendError(*std::move(fault));
     const auto announced = parser_->content_length();
     if (announced.has_value() && *announced > kOrderBytesMax) {
       co_return co_await SendError(HttpError(
