@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agentd/gateway/dialect.h"
@@ -46,6 +47,9 @@ bool Always(const PathDescription& /*about*/) { return true; }
 bool NamesWhatMayBeMissing(const PathDescription& about) {
   return Generates(about) || !about.name.empty() || about.path == "/metrics";
 }
+bool IsOrderOfThePage(const PathDescription& about) {
+  return HasBody(about) && absl::StartsWith(about.path, "/dashboard/");
+}
 constexpr std::array kFailures = {
     Failure{"400", "Malformed, or a field that can't be honoured; the error names it.", Always},
     Failure{"401", "No API key, or one that doesn't count.", Always},
@@ -53,13 +57,14 @@ constexpr std::array kFailures = {
     Failure{"404", "What the path or the body names is not there.", NamesWhatMayBeMissing},
     Failure{"413", "The body is too large.", HasBody},
     Failure{"415", "The body is not sent as application/json.", HasBody},
+    Failure{"422", "It can't be done; the error says why, and what to do.", IsOrderOfThePage},
     Failure{"429", "Too many requests; retry-after says when to try again.", Generates},
     Failure{"431", "The request's head is too large.", Always},
     Failure{"500", "A fault inside; the agent's log has it.", Always},
     Failure{"501", "Not served; the error says what to do instead.",
             [](const PathDescription& about) { return !IsServed(about); }},
     Failure{"503", "Not at the moment; retry-after says when to try again.", Always},
-    Failure{"504", "The model was silent for too long.", Generates},
+    Failure{"504", "The model, or the cluster, was silent for too long.", Generates},
 };
 
 // A plain id of the operation: "post_v1_chat_completions".

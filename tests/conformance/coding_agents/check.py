@@ -189,7 +189,7 @@ def check(build, path, name):
         assert "The last tool said:" in told and "shown-42" in told, told[-4000:]
     finally:
         place.close()
-    print(f"{name}: edited, wrote and ran ({time.monotonic() - begun:.0f} s)", flush=True)
+    print(f"{name}: did its work ({time.monotonic() - begun:.0f} s)", flush=True)
 
 
 def main():
