@@ -150,8 +150,7 @@ def aider_turns(_):
 
 
 # It offers no tools: models write what is to change into their text.
-AIDER_REPLIES = [{"to": "SEARCH/REPLACE", "text": "The last tool said: shown-42\n\n"
-                  "notes.md\n```\n<<<<<<< SEARCH\nThe bell rings at noon.\n=======\n"
+AIDER_REPLIES = [{"to": "SEARCH/REPLACE", "text": "notes.md\n```\n<<<<<<< SEARCH\nThe bell rings at noon.\n=======\n"
                   "The bell rings at dawn.\n>>>>>>> REPLACE\n```\n\n"
                   f"hard.txt\n```\n<<<<<<< SEARCH\n=======\n{HARD}>>>>>>> REPLACE\n```\n"}]
 
@@ -186,7 +185,9 @@ def check(build, path, name):
         told = agent(place, path)
         assert (place.work / "notes.md").read_text() == EDITED, told[-4000:]
         assert (place.work / "hard.txt").read_text() in (HARD, HARD_FOR_TAGS), told[-4000:]
-        assert "The last tool said:" in told and "shown-42" in told, told[-4000:]
+        # Without tools there is no command whose output could come back.
+        if replies is not AIDER_REPLIES:
+            assert "The last tool said:" in told and "shown-42" in told, told[-4000:]
     finally:
         place.close()
     print(f"{name}: did its work ({time.monotonic() - begun:.0f} s)", flush=True)
