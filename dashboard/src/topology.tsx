@@ -3,7 +3,7 @@ import {count, bits, microseconds, percent, rate, words} from './format';
 import {Panel} from './parts';
 import {selected} from './store';
 import type {NodeStatus, Snapshot} from './types';
-import {drawnEdges, edges, layout, nodeTone, viewBox} from './view';
+import {drawnEdges, edges, layout, nodeTone, speedOf, viewBox} from './view';
 
 const KINDS: Record<string, string> = {
   thunderbolt: 'Thunderbolt', verbs: 'RDMA', ethernet: 'Ethernet', wifi: 'Wi-Fi',
@@ -52,7 +52,7 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
         {nodes.map((node, i) => {
           const place = places[i]!;
           const id = node.identity.node_id;
-          const busy = node.load?.tokens_per_second ?? 0;
+          const busy = speedOf(node);
           return (
             <g key={id} class={`node tone-${nodeTone(node)} ${selected.value === id ? 'lit' : ''}`}
                transform={`translate(${place.x} ${place.y})`} role="button" tabindex={0} aria-label={describe(node)}
@@ -76,7 +76,7 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
         })}
         {/* Beside the buttons: what changes each second is no part of a button's name. */}
         {!many && nodes.map((node, i) => {
-          const busy = node.load?.tokens_per_second ?? 0;
+          const busy = speedOf(node);
           return busy > 0 && (
             <text key={node.identity.node_id} class="speed" aria-hidden="true" x={places[i]!.x}
                   y={places[i]!.y + size + 8.2}>{`${rate(busy)} tok/s`}</text>

@@ -106,14 +106,14 @@ export function layout(count: number): Place[] {
   return [...ring(outer, 38, 0), ...ring(count - outer, 20, Math.PI / Math.max(1, count - outer))];
 }
 
-/** The part of the drawing that nodes fill, with room for their names: an SVG viewBox. */
+/** The part of the drawing that nodes fill, with room for their names and speeds: an SVG viewBox. */
 export function viewBox(places: Place[]): string {
   if (places.length === 0) return '0 0 100 20';
   const xs = places.map((place) => place.x);
   const ys = places.map((place) => place.y);
   const top = Math.min(...ys) - 10;
   const left = Math.min(Math.min(...xs) - 14, 6);
-  return `${left} ${top} ${100 - 2 * left} ${Math.max(...ys) + 14 - top}`;
+  return `${left} ${top} ${100 - 2 * left} ${Math.max(...ys) + 17 - top}`;
 }
 
 /**
@@ -124,6 +124,11 @@ export function drawnEdges(all: Edge[], chosen: string, most = 150): Edge[] {
   if (all.length <= most) return all;
   const isCable = (edge: Edge) => edge.kind === 'thunderbolt' || edge.kind === 'verbs';
   return all.filter((edge) => isCable(edge) || edge.a === chosen || edge.b === chosen);
+}
+
+/** Tokens a second that it generates now; what a dead node told last counts no more. */
+export function speedOf(node: NodeStatus): number {
+  return node.state === 'dead' || node.state === 'left' ? 0 : node.load?.tokens_per_second ?? 0;
 }
 
 export function nodeTone(node: NodeStatus): Tone {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import type {DeploymentStatus, NodeStatus, Snapshot} from '../src/types';
-import {deploymentTone, drawnEdges, edges, findings, layout, loadProgress, loadableModels, memoryParts, shape, viewBox} from '../src/view';
+import {deploymentTone, drawnEdges, edges, findings, layout, loadProgress, loadableModels, memoryParts, shape, speedOf, viewBox} from '../src/view';
 
 const GIB = 1024 ** 3;
 
@@ -85,9 +85,15 @@ test('the drawing holds every node with its name', () => {
     const [left, top, width, height] = viewBox(places).split(' ').map(Number) as [number, number, number, number];
     for (const place of places) {
       assert.ok(place.x - 10 >= left && place.x + 10 <= left + width, `${count} nodes`);
-      assert.ok(place.y - 10 >= top && place.y + 13 <= top + height, `${count} nodes`);
+      assert.ok(place.y - 10 >= top && place.y + 16 <= top + height, `${count} nodes`);
     }
   }
+});
+
+test('a dead node generates nothing, whatever it told last', () => {
+  const node = (state: string) => ({identity: {node_id: 'a'}, state, load: {tokens_per_second: 5}}) as unknown as NodeStatus;
+  assert.equal(speedOf(node('alive')), 5);
+  assert.equal(speedOf(node('dead')), 0);
 });
 
 test('of too many lines those of the chosen node and the cables stay', () => {
