@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
+#include "cli/coordinator_change.h"
 #include "cli/format/load_progress.h"
 #include "cli/interrupt.h"
 #include "cli/repaint.h"
@@ -13,7 +13,6 @@ namespace macrame::cli {
 namespace {
 
 constexpr std::chrono::seconds kCoordinatorLimit{10};
-constexpr std::chrono::milliseconds kCoordinatorPause{200};
 
 absl::Status NotReady(const v1::DeploymentStatus& status) {
   v1::Reason reason = status.failure();
@@ -30,7 +29,6 @@ int LoadAndWait(const Invocation& run, AgentClient& client, const v1::LoadModelR
                 v1::DeploymentStatus* loaded) {
   const Environment& environment = run.environment;
   v1::LoadModelProgress last;
-  const auto begin = std::chrono::steady_clock::now();
   absl::Status ended;
   InterruptWatch interrupt([&] { client.Cancel(); });
   {
@@ -48,13 +46,8 @@ int LoadAndWait(const Invocation& run, AgentClient& client, const v1::LoadModelR
     // Agents that were just started agree on a coordinator within a second or two.
     const auto patience = std::min<std::chrono::milliseconds>(
         kCoordinatorLimit, std::chrono::milliseconds(request.timeout_ms()));
-    while (true) {
-      ended = client.LoadModel(request, show);
-      const bool may_come =
-          ReasonOf(ended).code() == reasons::kNoCoordinator && !interrupt.interrupted();
-      if (!may_come || std::chrono::steady_clock::now() - begin >= patience) break;
-      std::this_thread::sleep_for(kCoordinatorPause);
-    }
+    ended = GiveOrder([&] { return client.LoadModel(request, show); }, patience,
+                      [&] { return interrupt.interrupted(); });
   }
   if (interrupt.interrupted()) {
     *environment.err << "Not waiting any longer; the load goes on. 'clusterctl model unload "

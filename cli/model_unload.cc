@@ -8,10 +8,13 @@ namespace {
 
 int RunModelUnload(const Invocation& run, const std::string& name) {
   AgentClient client(run.options.socket_path);
-  bool is_second = false;
-  const absl::Status done = GiveOrder([&] { return client.UnloadModel(name); }, &is_second);
-  // The first order was carried out then.
-  const bool is_gone = is_second && absl::IsNotFound(done);
+  int given = 0;
+  const absl::Status done = GiveOrder([&] {
+    ++given;
+    return client.UnloadModel(name);
+  });
+  // An earlier order was carried out then.
+  const bool is_gone = given > 1 && absl::IsNotFound(done);
   if (!done.ok() && !is_gone) return run.Fail(done);
   if (run.wants_table()) {
     *run.environment.out << Printable(name) << " is unloaded\n";
