@@ -57,4 +57,10 @@ std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_ma
   return std::nullopt;
 }
 
+std::optional<ApiError> ParseJsonObject(absl::string_view text, size_t depth_max, Json* out) {
+  if (auto error = ParseBoundedJson(text, depth_max, out)) return error;
+  if (out->is_object()) return std::nullopt;
+  return BadRequest("The body must be a JSON object.", "", "invalid_type");
+}
+
 }  // namespace macrame::agentd

@@ -31,5 +31,7 @@ JsonShape ShapeOfJson(absl::string_view text, size_t depth_max);
 // malformed text or numbers that do not fit a double, bytes that are not UTF-8. The size is the
 // caller's to limit.
 std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max, Json* out);
+// Likewise; what is no object is wrong, too.
+std::optional<ApiError> ParseJsonObject(absl::string_view text, size_t depth_max, Json* out);
 
 }  // namespace macrame::agentd

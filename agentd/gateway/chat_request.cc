@@ -105,12 +105,11 @@ class ChatRequestReader : public RequestFields {
 std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body,
                                                      size_t json_depth_max) {
   Json parsed;
-  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
+  if (auto error = ParseJsonObject(body, json_depth_max, &parsed)) return *std::move(error);
   return ReadChatRequest(parsed);
 }
 
 std::variant<ChatRequest, ApiError> ReadChatRequest(const Json& body) {
-  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
   return ChatRequestReader(body).Read();
 }
 

@@ -32,7 +32,7 @@ struct ChatRequest : AnswerRequest {
 };
 
 std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body, size_t json_depth_max);
-// Of a body that was parsed already.
+// Of a body that was parsed already: an object.
 std::variant<ChatRequest, ApiError> ReadChatRequest(const Json& body);
 
 }  // namespace macrame::agentd

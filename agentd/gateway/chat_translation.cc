@@ -10,10 +10,7 @@
 namespace macrame::agentd {
 
 void ChatTranslation::ReadBody(absl::string_view body, size_t json_depth_max) {
-  error_ = ParseBoundedJson(body, json_depth_max, &body_);
-  if (!error_ && !body_.is_object()) {
-    Fail("", "The body must be a JSON object.", "invalid_type");
-  }
+  error_ = ParseJsonObject(body, json_depth_max, &body_);
 }
 
 void ChatTranslation::Fail(const std::string& param, std::string message, absl::string_view code) {

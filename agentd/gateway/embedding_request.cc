@@ -69,12 +69,11 @@ class EmbeddingRequestReader : public RequestFields {
 std::variant<EmbeddingRequest, ApiError> ParseEmbeddingRequest(absl::string_view body,
                                                                size_t json_depth_max) {
   Json parsed;
-  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
+  if (auto error = ParseJsonObject(body, json_depth_max, &parsed)) return *std::move(error);
   return ReadEmbeddingRequest(parsed);
 }
 
 std::variant<EmbeddingRequest, ApiError> ReadEmbeddingRequest(const Json& body) {
-  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
   return EmbeddingRequestReader(body).Read();
 }
 

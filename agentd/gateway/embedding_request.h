@@ -31,7 +31,7 @@ struct EmbeddingRequest : AnswerRequest {
 
 std::variant<EmbeddingRequest, ApiError> ParseEmbeddingRequest(absl::string_view body,
                                                                size_t json_depth_max);
-// Of a body that was parsed already.
+// Of a body that was parsed already: an object.
 std::variant<EmbeddingRequest, ApiError> ReadEmbeddingRequest(const Json& body);
 
 // One for each input.

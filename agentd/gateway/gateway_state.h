@@ -43,47 +43,23 @@ struct GatewayState {
   CorsPolicy cors;
 };
 
-// Counts a request for as long as it lives.
-class CountedRequest {
+// Counts one more in a member of the state for as long as it lives.
+template <auto GatewayState::*kMember>
+class Counted {
  public:
-  explicit CountedRequest(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
-    ++state_->requests;
+  explicit Counted(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
+    ++((*state_).*kMember);
   }
-  ~CountedRequest() { --state_->requests; }
-  CountedRequest(const CountedRequest&) = delete;
-  CountedRequest& operator=(const CountedRequest&) = delete;
+  ~Counted() { --((*state_).*kMember); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
 
  private:
   std::shared_ptr<GatewayState> state_;
 };
-
-// Counts a dashboard for as long as it is told of changes.
-class CountedDashboard {
- public:
-  explicit CountedDashboard(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
-    ++state_->dashboards;
-  }
-  ~CountedDashboard() { --state_->dashboards; }
-  CountedDashboard(const CountedDashboard&) = delete;
-  CountedDashboard& operator=(const CountedDashboard&) = delete;
-
- private:
-  std::shared_ptr<GatewayState> state_;
-};
-
-// Counts an order of a page for as long as it is waited for.
-class CountedOrder {
- public:
-  explicit CountedOrder(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
-    ++state_->orders;
-  }
-  ~CountedOrder() { --state_->orders; }
-  CountedOrder(const CountedOrder&) = delete;
-  CountedOrder& operator=(const CountedOrder&) = delete;
-
- private:
-  std::shared_ptr<GatewayState> state_;
-};
+using CountedRequest = Counted<&GatewayState::requests>;
+using CountedDashboard = Counted<&GatewayState::dashboards>;
+using CountedOrder = Counted<&GatewayState::orders>;
 
 // `prefix` and 32 random hex digits.
 std::string RandomId(const char* prefix);

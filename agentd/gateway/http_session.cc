@@ -345,8 +345,10 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(IdForRank());
-  answer.generate.set_deployment(
-      state_->options.aliases.Resolve(answer.generate.deployment(), Backend().ListModels()));
+  if (const ModelAliases& aliases = state_->options.aliases; !aliases.empty()) {
+    answer.generate.set_deployment(
+        aliases.Resolve(answer.generate.deployment(), Backend().ListModels()));
+  }
   record_.model = answer.generate.deployment();
   SetTenant(WhoAsks(), &answer.generate);
   AnswerHead head;

@@ -62,9 +62,10 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   question.authorization = Plain(request[http::field::authorization]);
   question.x_api_key = Plain(request["x-api-key"]);
   question.from_loopback = IsFromLoopback();
-  question.by_own_page = IsOwnPage();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
+  // It matters to whoever needs no key alone.
+  question.by_own_page = keys->empty() && question.from_loopback && IsOwnPage();
   auto answer = DecideAccess(question, *keys, rules, UnixMs());
   if (auto* refusal = std::get_if<AccessRefusal>(&answer)) {
     access_headers_ = std::move(refusal->headers);

@@ -41,34 +41,18 @@ class HttpStream {
 
   template <typename Buffers, typename Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
-    return Start<Token>(
-        [this](auto handler, const Buffers& into) {
-          if (tls_.has_value()) {
-            tls_->async_read_some(into, std::move(handler));
-          } else {
-            tcp_.async_read_some(into, std::move(handler));
-          }
-        },
-        token, buffers);
+    return Read(tcp_, buffers, token);
   }
 
   // The same without a limit, whatever limits writes get meanwhile.
   template <typename Buffers, typename Token>
   auto async_watch_some(const Buffers& buffers, Token&& token) {
-    return Start<Token>(
-        [this](auto handler, const Buffers& into) {
-          if (tls_.has_value()) {
-            tls_->async_read_some(into, std::move(handler));
-          } else {
-            tcp_.socket().async_read_some(into, std::move(handler));
-          }
-        },
-        token, buffers);
+    return Read(tcp_.socket(), buffers, token);
   }
 
   template <typename Buffers, typename Token>
   auto async_write_some(const Buffers& buffers, Token&& token) {
-    return Start<Token>(
+    return boost::asio::async_initiate<Token, void(error_code, std::size_t)>(
         [this](auto handler, const Buffers& from) {
           if (tls_.has_value()) {
             tls_->async_write_some(from, std::move(handler));
@@ -80,10 +64,18 @@ class HttpStream {
   }
 
  private:
-  template <typename Token, typename Initiation, typename Buffers>
-  static auto Start(Initiation initiation, Token& token, const Buffers& buffers) {
-    return boost::asio::async_initiate<Token, void(error_code, std::size_t)>(std::move(initiation),
-                                                                             token, buffers);
+  // From TLS, or else from `plain`.
+  template <typename Plain, typename Buffers, typename Token>
+  auto Read(Plain& plain, const Buffers& buffers, Token& token) {
+    return boost::asio::async_initiate<Token, void(error_code, std::size_t)>(
+        [this, &plain](auto handler, const Buffers& into) {
+          if (tls_.has_value()) {
+            tls_->async_read_some(into, std::move(handler));
+          } else {
+            plain.async_read_some(into, std::move(handler));
+          }
+        },
+        token, buffers);
   }
 
   boost::beast::tcp_stream tcp_;

@@ -19,6 +19,7 @@ class ModelAliases {
   // '*' alone for all. Entries of another form are left out (the configuration refuses them).
   explicit ModelAliases(const std::vector<std::string>& entries);
 
+  bool empty() const { return exact_.empty() && beginnings_.empty(); }
   // The model that is meant by `name`: itself where `models` has it, so a model's own name always
   // comes first; then the alias of just this name, then the one with the longest beginning. Where
   // none fits, `name`.

@@ -19,21 +19,17 @@ constexpr size_t kOrderNameBytesMax = 200;
 constexpr int64_t kContextMax = 16 * 1024 * 1024;
 constexpr int64_t kKeySecondsMax = int64_t{10} * 366 * 24 * 3600;
 
-struct Parallel {
+template <typename Value>
+struct Named {
   absl::string_view name;
-  v1::Parallelism value;
+  Value value;
 };
-constexpr std::array kParallel = {Parallel{"auto", v1::PARALLELISM_AUTO},
-                                  Parallel{"tensor", v1::PARALLELISM_TENSOR},
-                                  Parallel{"pipeline", v1::PARALLELISM_PIPELINE}};
-
-struct Cordoning {
-  absl::string_view name;
-  v1::CordonOrder value;
-};
-constexpr std::array kCordoning = {Cordoning{"cordon", v1::CORDON_ORDER_CORDON},
-                                   Cordoning{"drain", v1::CORDON_ORDER_DRAIN},
-                                   Cordoning{"uncordon", v1::CORDON_ORDER_UNCORDON}};
+constexpr std::array kParallel = {Named{"auto", v1::PARALLELISM_AUTO},
+                                  Named{"tensor", v1::PARALLELISM_TENSOR},
+                                  Named{"pipeline", v1::PARALLELISM_PIPELINE}};
+constexpr std::array kCordoning = {Named{"cordon", v1::CORDON_ORDER_CORDON},
+                                   Named{"drain", v1::CORDON_ORDER_DRAIN},
+                                   Named{"uncordon", v1::CORDON_ORDER_UNCORDON}};
 
 class OrderFields : public RequestFields {
  public:
@@ -289,10 +285,7 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
                      "body_too_large");
   }
   Json parsed;
-  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
-  if (!parsed.is_object()) {
-    return BadRequest("The body must be a JSON object.", "", "invalid_type");
-  }
+  if (auto error = ParseJsonObject(body, json_depth_max, &parsed)) return *std::move(error);
   return OrderReader(parsed, principal, served, now_unix_ms).Read(kind);
 }
 

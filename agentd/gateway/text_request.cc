@@ -82,12 +82,11 @@ class TextRequestReader : public RequestFields {
 std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body,
                                                      size_t json_depth_max) {
   Json parsed;
-  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
+  if (auto error = ParseJsonObject(body, json_depth_max, &parsed)) return *std::move(error);
   return ReadTextRequest(parsed);
 }
 
 std::variant<TextRequest, ApiError> ReadTextRequest(const Json& body) {
-  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
   return TextRequestReader(body).Read();
 }
 

@@ -27,7 +27,7 @@ struct TextRequest : AnswerRequest {
 };
 
 std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body, size_t json_depth_max);
-// Of a body that was parsed already.
+// Of a body that was parsed already: an object.
 std::variant<TextRequest, ApiError> ReadTextRequest(const Json& body);
 
 // One request for each answer: the choices of the first prompt, then those of the second, ….

@@ -12,6 +12,7 @@
 #include <deque>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -73,7 +74,13 @@ void AuditLog::Open() {
 bool AuditLog::OpenNewest() {
   file_ = ::open(PathOf(0).c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   struct stat info {};
-  if (file_ < 0 || ::fstat(file_, &info) != 0) return false;
+  if (file_ < 0) return false;
+  if (::fstat(file_, &info) != 0) {
+    const int code = errno;
+    ::close(std::exchange(file_, -1));
+    errno = code;
+    return false;
+  }
   size_ = static_cast<size_t>(info.st_size);
   return true;
 }
