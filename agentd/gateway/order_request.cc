@@ -24,6 +24,8 @@ struct Named {
   absl::string_view name;
   Value value;
 };
+template <typename Value>
+Named(absl::string_view, Value) -> Named<Value>;  // compilers of older Macs need it said
 constexpr std::array kParallel = {Named{"auto", v1::PARALLELISM_AUTO},
                                   Named{"tensor", v1::PARALLELISM_TENSOR},
                                   Named{"pipeline", v1::PARALLELISM_PIPELINE}};
