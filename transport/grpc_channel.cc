@@ -107,8 +107,12 @@ void GrpcChannel::Parts::Connect() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A channel made anew must not find the old connection again.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  // The kernel says when a process at the other end of a unix socket is gone.
+  const std::string target = TargetOf(addresses);
+  if (!absl::StartsWith(target, "unix:")) {
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  }
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleConnectionMs);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
@@ -117,7 +121,7 @@ void GrpcChannel::Parts::Connect() {
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   if (!tls_name.empty()) arguments.SetSslTargetNameOverride(tls_name);
-  channel = grpc::CreateCustomChannel(TargetOf(addresses), credentials, arguments);
+  channel = grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 std::shared_ptr<OpenCall> GrpcChannel::Parts::Open(Duration timeout) {
