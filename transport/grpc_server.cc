@@ -437,8 +437,8 @@ std::unique_ptr<GrpcServer::Parts::Serving> GrpcServer::Parts::Start(
                                                   kHandshakeLimit - kFirstBytesLimit)
                                                   .count()));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // The kernel says when a process at the other end of a unix socket is gone. One that is stopped for a
-  // while (Ctrl-Z, a busy machine) is not, and goes on where it was.
+  // The kernel says when a process at the other end of a unix socket is gone. One that is stopped
+  // for a while (Ctrl-Z, a busy machine) is not, and goes on where it was.
   if (target.empty()) {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);

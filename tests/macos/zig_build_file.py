@@ -2,33 +2,28 @@
 
     zig_build_file.py ROOT BUILD WORK INCLUDE MLX_INCLUDE COMPILER LAUNCHER SOURCES >build.ninja
 
-Each source is given the definitions that it has in BUILD's compile_commands.json, and one precompiled
-header at the most, of headers that it includes anyway: so a header that it forgot is still missed.
-Paths below ROOT are written from there, so that a compiler cache serves a second clone.
+What BUILD compiles together, as a Mac's own build does, is compiled together here too; each source has the
+definitions of BUILD's compile_commands.json. It has one precompiled header at the most, of headers that it
+includes anyway: so a header that it forgot is still missed. Paths below ROOT are written from there, so that
+a compiler cache serves a second clone.
 """
 
+import collections
 import json
 import os
 import re
 import sys
 
-# (name, headers): what takes longest to read. A source has the first of these that it includes whole.
-PRECOMPILED = [
-    ("cluster", ["macrame/v1/agent.pb.h", "macrame/v1/cluster.pb.h"]),
-    ("agent_test", ["macrame/v1/agent.pb.h", "gtest/gtest.h"]),
-    ("agent", ["macrame/v1/agent.pb.h"]),
-    ("rank_test", ["macrame/v1/rank.pb.h", "gtest/gtest.h"]),
-    ("rank", ["macrame/v1/rank.pb.h"]),
-    ("plan_test", ["macrame/v1/plan.pb.h", "gtest/gtest.h"]),
-    ("plan", ["macrame/v1/plan.pb.h"]),
-    ("node_test", ["macrame/v1/node.pb.h", "gtest/gtest.h"]),
-    ("node", ["macrame/v1/node.pb.h"]),
-    ("mlx", ["mlx/mlx.h"]),
-    ("status_test", ["absl/status/statusor.h", "gtest/gtest.h"]),
-    ("gtest", ["gtest/gtest.h"]),
-    ("status", ["absl/status/statusor.h"]),
-    ("strings", ["absl/strings/str_cat.h"]),
-]
+# What takes long to read, with the seconds that it takes beside those before it.
+HEAVY = {
+    "absl/strings/str_cat.h": 0.2, "absl/status/statusor.h": 0.4, "macrame/v1/common.pb.h": 0.4,
+    "macrame/v1/node.pb.h": 0.1, "macrame/v1/plan.pb.h": 0.1, "macrame/v1/rank.pb.h": 0.2,
+    "macrame/v1/agent.pb.h": 0.1, "macrame/v1/cluster.pb.h": 0.2, "macrame/v1/access.pb.h": 0.1,
+    "macrame/v1/operation.pb.h": 0.1, "absl/container/flat_hash_map.h": 0.4, "mlx/mlx.h": 0.9,
+    "gtest/gtest.h": 0.6, "gmock/gmock.h": 0.3, "nlohmann/json.hpp": 0.9, "CLI/CLI.hpp": 1.0,
+}
+# What a precompiled header costs beside the reading.
+PRECOMPILE_S = 1.0
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.MULTILINE)
 # Of targets without spdlog too: what is defined must be the same as in the precompiled header.
 ALWAYS = ["-DSPDLOG_FMT_EXTERNAL", "-DSPDLOG_COMPILED_LIB", "-DSPDLOG_SHARED_LIB", "-DFMT_SHARED",
@@ -60,18 +55,79 @@ class Includes:
         return self.known[path]
 
 
-def definitions(build):
-    """By real path: the -D options of each source, also of one that is compiled together with others."""
-    found = {}
+def compiled(build):
+    """By real path, the -D options of each source; and the lists of sources that are compiled together."""
+    options_of, together = {}, []
     with open(os.path.join(build, "compile_commands.json")) as file:
         for entry in json.load(file):
             path = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
             options = re.findall(r"(?<=\s)-D\S+", entry["command"])
-            found[path] = options
+            options_of[path] = options
             if re.fullmatch(r"unity_\w+\.cxx", os.path.basename(path)):
-                with open(path) as together:
-                    found.update((os.path.realpath(source), options) for source in INCLUDE.findall(together.read()))
-    return found
+                with open(path) as unity:
+                    sources = [os.path.realpath(source) for source in INCLUDE.findall(unity.read())]
+                options_of.update((source, options) for source in sources)
+                together.append(sources)
+    return options_of, together
+
+
+def write_if_changed(path, text):
+    if not os.path.exists(path) or open(path).read() != text:
+        with open(path, "w") as file:
+            file.write(text)
+
+
+class Unit:
+    """What is compiled at once: a source, or several."""
+
+    def __init__(self, name, sources, options, reached):
+        self.name, self.sources, self.options = name, sources, options
+        self.heavy = frozenset(header for header in HEAVY if header in reached)
+
+
+def units_of(root, work, build, names, includes):
+    options_of, together = compiled(build)
+    wanted = {os.path.realpath(os.path.join(root, name)): name for name in names}
+    units = []
+
+    def add(name, paths):
+        options = [o.replace("$", "$$") for o in options_of.get(paths[0], []) if o not in ALWAYS]
+        units.append(Unit(name, paths, options, set().union(*(includes.of(path) for path in paths))))
+
+    folder = os.path.join(work, "together")
+    os.makedirs(folder, exist_ok=True)
+    for group in together:
+        paths = [path for path in group if path in wanted]
+        if len(paths) > 1:
+            text = "".join(f'#include "{wanted[path]}"\n' for path in paths)
+            name = os.path.join(folder, wanted[paths[0]].replace("/", "_").removesuffix(".cc") + "_and_others.cc")
+            write_if_changed(name, text)
+            add(name, paths)
+            for path in paths:
+                del wanted[path]
+    for path, name in wanted.items():
+        add(name, [path])
+    return units
+
+
+def seconds_of(heavy):
+    return sum(HEAVY[header] for header in heavy)
+
+
+def best_of(sets, unit):
+    return max((heavy for heavy in sets if heavy <= unit.heavy), key=seconds_of, default=frozenset())
+
+
+def precompiled_sets(units):
+    """The sets of headers that are precompiled: those that save more than it takes to make them."""
+    sets = {unit.heavy for unit in units}
+    for heavy in sorted(sets, key=lambda heavy: (seconds_of(heavy), sorted(heavy))):
+        users = [unit for unit in units if best_of(sets, unit) == heavy]
+        others = sets - {heavy}
+        saved = sum(seconds_of(heavy) - seconds_of(best_of(others, unit)) for unit in users)
+        if saved < PRECOMPILE_S + 1.5 * seconds_of(heavy):
+            sets = others
+    return sets
 
 
 def main(root, build, work, include, mlx_include, compiler, launcher, sources):
@@ -98,27 +154,22 @@ rule precompile
     always = " ".join(ALWAYS)
     folder = os.path.join(work, "precompiled")
     os.makedirs(folder, exist_ok=True)
-    for name, headers in PRECOMPILED:
-        text = "".join(f"#include <{header}>\n" for header in headers)
-        path = os.path.join(folder, name + ".h")
-        if not os.path.exists(path) or open(path).read() != text:
-            with open(path, "w") as file:
-                file.write(text)
-        print(f"build {here(path)}.pch: precompile {here(path)}\n  defines = {always}")
-    given, includes, objects = definitions(build), Includes(root, generated), []
     with open(sources) as file:
-        names = file.read().splitlines()
-    for source in names:
-        path = os.path.realpath(os.path.join(root, source))
-        own = [d.replace("$", "$$") for d in given.get(path, []) if d not in ALWAYS]
-        reached = includes.of(os.path.join(root, source))
-        chosen = next((name for name, headers in PRECOMPILED if reached.issuperset(headers)), None)
-        output = f"{here(work)}/objects/{source.replace('/', '_')}.o"
+        units = units_of(root, work, build, file.read().splitlines(), Includes(root, generated))
+    sets, used = precompiled_sets(units), {}
+    objects = []
+    for unit in units:
+        best = best_of(sets, unit)
+        header = used.setdefault(best, f"{here(folder)}/set{len(used)}.h") if best else None
+        source = here(unit.name)
+        output = f"{here(work)}/objects/{os.path.basename(source) if source.startswith(here(work)) else source.replace('/', '_')}.o"
         objects.append(output)
-        header = f"{here(folder)}/{chosen}.h.pch"
-        print(f"build {output}: compile {source}" + (f" | {header}" if chosen else ""))
-        print(f"  start = {f'-include-pch {header}' if chosen else FLOAT}")
-        print(f"  defines = {' '.join([always, *own])}")
+        print(f"build {output}: compile {source}" + (f" | {header}.pch" if header else ""))
+        print(f"  start = {f'-include-pch {header}.pch' if header else FLOAT}")
+        print(f"  defines = {' '.join([always, *unit.options])}")
+    for heavy, header in used.items():
+        write_if_changed(os.path.join(root, header), "".join(f"#include <{h}>\n" for h in HEAVY if h in heavy))
+        print(f"build {header}.pch: precompile {header}\n  defines = {always}")
     print(f"build all: phony {' '.join(objects)}\ndefault all")
 
 

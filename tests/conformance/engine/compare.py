@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from functools import partial
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -702,7 +703,6 @@ def is_in_sample(architecture, storage):
 
 def main():
     rankd = sys.argv[1]
-    mx.set_default_device(mx.cpu)
     # Further arguments: only cases with one of these in "ARCHITECTURE STORAGE", or --all of them.
     wanted = [word for word in sys.argv[2:] if word != "--all"]
     cases = [(a, s) for a in ARCHITECTURES for s in STORAGES if a in ONLY.get(s, ARCHITECTURES)]
@@ -711,7 +711,7 @@ def main():
         cases = [case for case in cases if any(w in " ".join(case) for w in wanted)]
     elif "--all" not in sys.argv:
         cases = [case for case in cases if is_in_sample(*case)]
-    failed, worst = run_cases(cases, lambda *case: compare(rankd, *case), lambda c: bound_of(c[1]))
+    failed, worst = run_cases(cases, partial(compare, rankd), lambda c: bound_of(c[1]))
     print(
         f"engine conformance: {len(cases) - failed} of {len(cases)} models agree with mlx-lm, "
         f"largest difference {worst.get(FLOAT_BOUND, 0):.1e} of the largest logit in floats "

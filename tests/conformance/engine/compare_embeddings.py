@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -79,11 +80,10 @@ def difference(rankd, architecture, storage, mode, bare):
 
 def main():
     rankd = sys.argv[1]
-    mx.set_default_device(mx.cpu)
     cases = [(a, s, m, b) for a in ARCHITECTURES for s in STORAGES for m in MODES
              for b in (False, True)]
     failed, worst = run_cases(
-        cases, lambda *case: difference(rankd, *case), lambda case: compare.bound_of(case[1])
+        cases, partial(difference, rankd), lambda case: compare.bound_of(case[1])
     )
     print(f"embedding conformance: {len(cases) - failed} of {len(cases)} agree with mlx-lm, "
           f"largest difference {worst.get(compare.FLOAT_BOUND, 0):.1e} of the largest number in floats "

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from functools import partial
 
 import compare
 import mlx.core as mx
@@ -233,9 +234,8 @@ def sample_of(architecture, cases):
 
 def main():
     rankd, words = sys.argv[1], sys.argv[2:]
-    mx.set_default_device(mx.cpu)
     cases = cases_of(words)
-    failed, worst = run_cases(cases, lambda *case: check(rankd, *case), lambda c: bound_of(c[1], c[3]))
+    failed, worst = run_cases(cases, partial(check, rankd), lambda c: bound_of(c[1], c[3]))
     told = ", ".join(f"{value:.1e} (bound {bound:.0e})" for bound, value in sorted(worst.items()))
     print(f"gang conformance: {len(cases) - failed} of {len(cases)} gangs agree with mlx-lm over "
           f"up to {STEPS} tokens, largest differences {told}")
