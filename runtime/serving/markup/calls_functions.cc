@@ -1,9 +1,13 @@
 // Calls whose parameters stand between tags of their own: <parameter=city>…</parameter>,
 // <parameter name="city">…</parameter>, <arg_key>city</arg_key><arg_value>…</arg_value>.
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/serving/markup/json_text.h"
 #include "runtime/serving/markup/transcript.h"
@@ -62,31 +66,91 @@ struct ValueEnd {
   bool ends_block = false;  // the block's closing tag stood there, or the text ended
 };
 
+// What a value ends with, and what may stand behind that. The tags that are empty do not exist.
+struct ValueTags {
+  std::string_view close;
+  std::vector<std::string_view> behind;
+};
+
+ValueTags TagsOfValue(std::string_view close, std::vector<std::string_view> behind) {
+  std::erase(behind, "");
+  return {close, std::move(behind)};
+}
+
+// The first place from `from` on where one of the block's openers stands.
+size_t FirstOpener(const Transcript& t, std::string_view text, size_t from) {
+  size_t first = std::string_view::npos;
+  for (const std::string& opener : t.dialect.openers)
+    first = std::min(first, text.find(opener, from));
+  return first;
+}
+
+// Whether a value that a block's closing tag stands in (next) goes on behind it: its own closing
+// tag comes, and before that no other block begins. A file that speaks of calls has such lines.
+Reading<bool> GoesOnBehindCloser(Transcript& t, const ValueTags& tags) {
+  TextSource& in = t.source;
+  size_t longest = tags.close.size();
+  for (const std::string& opener : t.dialect.openers) longest = std::max(longest, opener.size());
+  size_t from = t.dialect.closer.size();
+  for (;;) {
+    const size_t opener = FirstOpener(t, in.rest(), from);
+    const size_t close = in.rest().find(tags.close, from);
+    if (opener < close) co_return false;
+    if (close != std::string_view::npos) {
+      const bool is_end = co_await in.IsFollowedBy(close + tags.close.size(), tags.behind);
+      if (is_end) co_return true;
+      from = close + tags.close.size();
+      continue;
+    }
+    from = std::max(from, in.rest().size() - std::min(in.rest().size(), longest));
+    const bool more = co_await in.More();
+    if (!more) co_return false;
+  }
+}
+
+// Whether the tag that stands next ends the value.
+Reading<bool> IsValueEnd(Transcript& t, const ValueTags& tags, bool is_closer) {
+  if (!is_closer) {
+    const bool follows = co_await t.source.IsFollowedBy(tags.close.size(), tags.behind);
+    co_return follows;
+  }
+  const bool goes_on = co_await GoesOnBehindCloser(t, tags);
+  co_return !goes_on;
+}
+
 // The value of a parameter up to its closing tag, or to the block's where that is missing; the
 // latter stays where it is.
-Reading<ValueEnd> ReadValue(Transcript& t, const ValueKinds& kinds, std::string_view close,
+Reading<ValueEnd> ReadValue(Transcript& t, const ValueKinds& kinds, const ValueTags& tags,
                             bool trims) {
-  const std::array<std::string_view, 2> ends = {close, t.dialect.closer};
-  const size_t tags = t.dialect.closer.empty() ? 1 : 2;
+  const std::array<std::string_view, 2> all_ends = {tags.close, t.dialect.closer};
+  const auto ends = std::span(all_ends).first(t.dialect.closer.empty() ? 1 : 2);
   TrimmedLines trimmed(trims);
   const bool is_text = kinds.OnlyString();
   std::string value;
+  const auto take = [&t, &trimmed, &value, is_text](std::string_view text) {
+    const std::string certain = trimmed.Push(text);
+    if (is_text) {
+      std::string escaped;
+      AppendEscaped(certain, escaped);
+      t.sink.Arguments(escaped);
+    } else {
+      value += certain;
+    }
+  };
   if (is_text) t.sink.Arguments("\"");
-  const size_t which = co_await t.source.CopyTo(
-      std::span(ends).first(tags), [&t, &trimmed, &value, is_text](std::string_view text) {
-        const std::string certain = trimmed.Push(text);
-        if (is_text) {
-          std::string escaped;
-          AppendEscaped(certain, escaped);
-          t.sink.Arguments(escaped);
-        } else {
-          value += certain;
-        }
-      });
+  size_t which = TextSource::kNone;
+  for (;;) {
+    which = co_await t.source.CopyTo(ends, take);
+    if (which == TextSource::kNone) break;
+    const bool is_end = co_await IsValueEnd(t, tags, /*is_closer=*/which != 0);
+    if (is_end) break;
+    take(ends[which]);
+    t.source.Skip(ends[which].size());
+  }
   ValueEnd end;
   end.is_whole = which != TextSource::kNone || !t.is_cut;
   end.ends_block = which != 0;
-  if (which == 0) t.source.Skip(close.size());
+  if (which == 0) t.source.Skip(tags.close.size());
   if (is_text && end.is_whole) t.sink.Arguments("\"");
   if (!is_text) t.sink.Arguments(end.is_whole ? ValueAsJson(value, kinds) : value);
   co_return end;
@@ -146,6 +210,9 @@ Reading<bool> ReadFunction(Transcript& t) {
     const bool read = co_await ReadElements(t, name);
     co_return read;
   }
+  const ValueTags value_tags =
+      TagsOfValue(tags.parameter_close,
+                  {tags.parameter_open, tags.function_close, tags.function_open, t.dialect.closer});
   ArgumentsWriter arguments(t);
   for (;;) {
     co_await in.SkipSpace();
@@ -160,7 +227,7 @@ Reading<bool> ReadFunction(Transcript& t) {
     in.Skip(1);
     arguments.Key(key);
     const ValueKinds kinds = KindsOfTag(t, *tag, name, key);
-    const ValueEnd end = co_await ReadValue(t, kinds, tags.parameter_close, tags.drops_line_ends);
+    const ValueEnd end = co_await ReadValue(t, kinds, value_tags, tags.drops_line_ends);
     if (end.ends_block) {
       arguments.End(end.is_whole);
       co_return true;
@@ -207,6 +274,7 @@ Reading<bool> ReadPairs(Transcript& t) {
   if (name.empty()) co_return false;
   t.sink.BeginCall(name);
   in.Forget();
+  const ValueTags value_tags = TagsOfValue(tags.value_close, {tags.key_open, t.dialect.closer});
   ArgumentsWriter arguments(t);
   bool is_whole = true;
   for (;;) {
@@ -221,7 +289,7 @@ Reading<bool> ReadPairs(Transcript& t) {
     if (!has_value) break;
     arguments.Key(NameIn(*key).empty() ? std::string_view(*key) : NameIn(*key));
     const ValueKinds kinds = t.tools.KindsOf(name, NameIn(*key));
-    const ValueEnd end = co_await ReadValue(t, kinds, tags.value_close, /*trims=*/false);
+    const ValueEnd end = co_await ReadValue(t, kinds, value_tags, /*trims=*/false);
     is_whole = end.is_whole;
     if (end.ends_block) break;
   }

@@ -132,4 +132,18 @@ Reading<std::optional<std::string>> TextSource::TextTo(std::span<const std::stri
   }
 }
 
+Reading<bool> TextSource::IsFollowedBy(size_t bytes, std::span<const std::string_view> wanted) {
+  for (;;) {
+    std::string_view text = rest().substr(std::min(bytes, rest().size()));
+    while (!text.empty() && IsSpace(text[0])) text.remove_prefix(1);
+    bool may_follow = text.empty();
+    for (const std::string_view one : wanted) {
+      if (text.starts_with(one)) co_return true;
+      may_follow = may_follow || one.starts_with(text);
+    }
+    if (!may_follow || has_ended_) co_return may_follow;
+    co_await More();
+  }
+}
+
 }  // namespace macrame::runtime::markup

@@ -21,8 +21,6 @@ TASK = "In notes.md, the bell must ring at dawn. Then write hard.txt and show bo
 NOTES = "# Notes\n\nThe bell rings at noon.\n"
 EDITED = NOTES.replace("noon", "dawn")
 HARD = "\"quotes\" 'and' \\back\\slashes\\n\n\ttabs, <b>tags</b> &amp; </tool_call>, 7°, 雪, {\"a\": [1]}\n"
-# Qwen3 Coder writes arguments as they are, so that a tag of its own can't stand in them.
-HARD_FOR_TAGS = HARD.replace("</tool_call>", "</call>")
 SHOW = "cat notes.md hard.txt && echo shown-$((40 + 2))"
 LIMIT_S = 180
 
@@ -78,7 +76,7 @@ def claude_turns(work):
         # A tool that is held back until it is asked for.
         call("ToolSearch", query="select:CronList"),
         call("CronList"),
-        call("Write", file_path=f"{work}/hard.txt", content=HARD_FOR_TAGS),
+        call("Write", file_path=f"{work}/hard.txt", content=HARD),
         call("Bash", command=SHOW, description="Show both files"),
     ]
 
@@ -184,7 +182,7 @@ def check(build, path, name):
     try:
         told = agent(place, path)
         assert (place.work / "notes.md").read_text() == EDITED, told[-4000:]
-        assert (place.work / "hard.txt").read_text() in (HARD, HARD_FOR_TAGS), told[-4000:]
+        assert (place.work / "hard.txt").read_text() == HARD, told[-4000:]
         # Without tools there is no command whose output could come back.
         if replies is not AIDER_REPLIES:
             assert "The last tool said:" in told and "shown-42" in told, told[-4000:]

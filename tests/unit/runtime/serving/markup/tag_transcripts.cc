@@ -37,6 +37,19 @@ const std::vector<TranscriptCase>& TagTranscripts() {
       {"qwen3_coder", "a parameter that is not closed",
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</tool_call>ok",
        "call 0 get_weather: {\"city\": \"Rome\"}\nsay: ok\n"},
+      {"qwen3_coder", "a parameter that is not closed, and another call",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</tool_call>\n<tool_call>\n"
+       "<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>",
+       "call 0 get_weather: {\"city\": \"Rome\"}\ncall 1 get_weather: {\"city\": \"Bern\"}\n"},
+      {"qwen3_coder", "a file that speaks of calls",
+       "<tool_call>\n<function=write_file>\n<parameter=content>\nA call ends with </tool_call>, and\n"
+       "</tool_call>\n</parameter> alone is text, as </function> is.\n</parameter>\n"
+       "<parameter=path>\na.md\n</parameter>\n</function>\n</tool_call>",
+       "call 0 write_file: {\"content\": \"A call ends with </tool_call>, and\\n</tool_call>\\n"
+       "</parameter> alone is text, as </function> is.\", \"path\": \"a.md\"}\n"},
+      {"qwen3_coder", "no closing tag but the parameter's",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</tool_call>",
+       "call 0 get_weather: {\"city\": \"Rome\"}\n"},
       {"qwen3_coder", "cut off within a text",
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nRo",
        "call 0 get_weather: {\"city\": "
@@ -63,6 +76,10 @@ const std::vector<TranscriptCase>& TagTranscripts() {
        "<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n"
        "</tool_call>",
        "think: Hm.\nsay: I look.\ncall 0 get_weather: {\"city\": \"Rome\", \"days\": 2}\n"},
+      {"glm", "a text that speaks of calls",
+       "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>a </tool_call> and </arg_value>"
+       " b</arg_value>\n</tool_call>",
+       "call 0 write_file: {\"content\": \"a </tool_call> and </arg_value> b\"}\n"},
       {"glm", "on one line, twice",
        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>"
        "<tool_call>get_time</tool_call>",
