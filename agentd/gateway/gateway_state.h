@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ssl/context.hpp>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -18,6 +17,7 @@
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 #include "agentd/gateway/response_store.h"
+#include "agentd/gateway/tls_files.h"
 
 namespace macrame::agentd {
 
@@ -28,7 +28,7 @@ struct GatewayState {
   InferenceBackend* backend = nullptr;
   std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
-  std::shared_ptr<boost::asio::ssl::context> tls;  // null: plain HTTP alone
+  std::unique_ptr<TlsFiles> tls;  // null: plain HTTP alone
   std::set<HttpSession*> sessions;
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at

@@ -108,7 +108,7 @@ net::awaitable<bool> HttpSession::SecureIfAsked() {
   if (!has_begun) co_return false;
   if (*static_cast<const unsigned char*>(buffer_.data().data()) != kTlsHandshake) co_return true;
   stream_.expires_after(state_->options.header_ms);
-  const beast::error_code error = co_await stream_.Secure(*state_->tls, buffer_);
+  const beast::error_code error = co_await stream_.Secure(state_->tls->Current(), buffer_);
   if (error) spdlog::debug("gateway: {}: no TLS: {}", address_, error.message());
   co_return !error;
 }

@@ -4,9 +4,10 @@
 
 namespace macrame::agentd {
 
-net::awaitable<beast::error_code> HttpStream::Secure(net::ssl::context& context,
+net::awaitable<beast::error_code> HttpStream::Secure(std::shared_ptr<net::ssl::context> context,
                                                      beast::flat_buffer& begun) {
-  tls_.emplace(tcp_, context);
+  context_ = std::move(context);
+  tls_.emplace(tcp_, *context_);
   auto [error, used] =
       co_await tls_->async_handshake(net::ssl::stream_base::server, begun.data(), kAwait);
   begun.clear();

@@ -11,6 +11,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -33,8 +34,8 @@ class HttpStream {
   void expires_never() { tcp_.expires_never(); }
 
   // The server's side of a handshake whose first bytes were read into `begun`, which is empty
-  // afterwards. The context outlives the connection.
-  boost::asio::awaitable<error_code> Secure(boost::asio::ssl::context& context,
+  // afterwards.
+  boost::asio::awaitable<error_code> Secure(std::shared_ptr<boost::asio::ssl::context> context,
                                             boost::beast::flat_buffer& begun);
   // Says that nothing more comes, and waits for the other side to say so, too. Plain: nothing.
   boost::asio::awaitable<void> EndSecurely();
@@ -79,6 +80,7 @@ class HttpStream {
   }
 
   boost::beast::tcp_stream tcp_;
+  std::shared_ptr<boost::asio::ssl::context> context_;
   std::optional<boost::asio::ssl::stream<boost::beast::tcp_stream&>> tls_;
 };
 

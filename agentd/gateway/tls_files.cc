@@ -1,11 +1,17 @@
 #include "agentd/gateway/tls_files.h"
 
+#include <spdlog/spdlog.h>
+
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/asio_names.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
+
+constexpr std::chrono::seconds kLook{1};
 
 absl::Status Unusable(const char* setting, const std::string& path,
                       const beast::error_code& error) {
@@ -18,10 +24,8 @@ absl::Status Unusable(const char* setting, const std::string& path,
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<net::ssl::context>> LoadTlsFiles(const std::string& certificate,
-                                                                const std::string& key) {
+absl::StatusOr<std::shared_ptr<net::ssl::context>> Read(const std::string& certificate,
+                                                        const std::string& key) {
   auto context = std::make_shared<net::ssl::context>(net::ssl::context::tls_server);
   context->set_options(net::ssl::context::no_tlsv1 | net::ssl::context::no_tlsv1_1 |
                        SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -35,6 +39,45 @@ absl::StatusOr<std::shared_ptr<net::ssl::context>> LoadTlsFiles(const std::strin
   context->use_private_key_file(key, net::ssl::context::pem, error);
   if (error) return Unusable("gateway_tls_key", key, error);
   return context;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Load(std::string certificate, std::string key) {
+  std::unique_ptr<TlsFiles> files(new TlsFiles(std::move(certificate), std::move(key)));
+  files->looked_ = std::chrono::steady_clock::now();
+  files->changed_ = files->LastChanged();
+  auto context = Read(files->certificate_, files->key_);
+  if (!context.ok()) return context.status();
+  files->context_ = *std::move(context);
+  return files;
+}
+
+TlsFiles::Changed TlsFiles::LastChanged() const {
+  std::error_code missing;
+  return {std::filesystem::last_write_time(certificate_, missing),
+          std::filesystem::last_write_time(key_, missing)};
+}
+
+std::shared_ptr<net::ssl::context> TlsFiles::Current() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < kLook) return context_;
+  looked_ = now;
+  const Changed changed = LastChanged();
+  if (changed == changed_) return context_;
+  auto fresh = Read(certificate_, key_);
+  if (!fresh.ok()) {
+    // One of the two may be written later.
+    const std::string trouble(fresh.status().message());
+    if (trouble != trouble_) spdlog::warn("{}; the certificate from before stays", trouble);
+    trouble_ = trouble;
+    return context_;
+  }
+  context_ = *std::move(fresh);
+  changed_ = changed;
+  trouble_.clear();
+  spdlog::info("gateway: took the new certificate {}", certificate_);
+  return context_;
 }
 
 }  // namespace macrame::agentd

@@ -20,7 +20,6 @@
 #include <string>
 
 #include "agentd/gateway/gateway.h"
-#include "agentd/gateway/tls_files.h"
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
@@ -76,14 +75,28 @@ class GatewayTlsTest : public ::testing::Test {
     std::string pattern = ::testing::TempDir() + "gatewaytlsXXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    const auto secret = transport::CreateClusterSecret("tls-test");
-    ASSERT_TRUE(secret.ok()) << secret.status();
-    const auto node = transport::MakeNodeCredentials(*secret, NodeId(std::string(32, 'a')));
-    ASSERT_TRUE(node.ok()) << node.status();
-    authority_ = secret->authority_certificate_pem;
     options_.port = 0;
-    options_.tls_certificate = Write("certificate.pem", node->certificate_pem);
-    options_.tls_key = Write("key.pem", node->key_pem);
+    options_.tls_certificate = folder_ + "/certificate.pem";
+    options_.tls_key = folder_ + "/key.pem";
+    const transport::NodeCredentials made = MakeCertificate();
+    Write("certificate.pem", made.certificate_pem);
+    Write("key.pem", made.key_pem);
+  }
+  // Of a new authority, which clients know from now on.
+  transport::NodeCredentials MakeCertificate() {
+    const auto secret = transport::CreateClusterSecret("tls-test");
+    EXPECT_TRUE(secret.ok()) << secret.status();
+    const auto node = transport::MakeNodeCredentials(*secret, NodeId(std::string(32, 'a')));
+    EXPECT_TRUE(node.ok()) << node.status();
+    authority_ = secret->authority_certificate_pem;
+    return *node;
+  }
+  bool IsTrustedWithin(std::chrono::seconds limit) const {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    do {
+      if (!TlsClient(gateway_->port(), authority_).error()) return true;
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
   }
   void TearDown() override {
     gateway_.reset();
@@ -164,6 +177,20 @@ TEST_F(GatewayTlsTest, ThisMachineMayGoWithoutAndNonsenseHarmsNobody) {
   EXPECT_TRUE(other.error()) << "the client knows another authority";
   TlsClient good(gateway_->port(), authority_);
   EXPECT_EQ(good.Ask(Get("/health")).result_int(), 200u);
+}
+
+TEST_F(GatewayTlsTest, FilesThatAreRenewedAreTakenWhenBothAreThere) {
+  Start();
+  const std::string before = authority_;
+  TlsClient open(gateway_->port(), before);
+  const transport::NodeCredentials renewed = MakeCertificate();
+  Write("certificate.pem", renewed.certificate_pem);
+  EXPECT_FALSE(IsTrustedWithin(std::chrono::seconds(2))) << "its key is not there yet";
+  EXPECT_FALSE(TlsClient(gateway_->port(), before).error()) << "the one from before is shown";
+  Write("key.pem", renewed.key_pem);
+  EXPECT_TRUE(IsTrustedWithin(std::chrono::seconds(10)));
+  EXPECT_TRUE(TlsClient(gateway_->port(), before).error());
+  EXPECT_EQ(open.Ask(Get("/health")).result_int(), 200u) << "an open connection goes on";
 }
 
 TEST_F(GatewayTlsTest, FilesThatDoNotFitAreNamed) {
