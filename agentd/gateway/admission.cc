@@ -29,6 +29,7 @@ constexpr std::array kRows = {
     RouteRow{"/dashboard/", true},
     RouteRow{"/dashboard/api/keys", false, kScopeAdmin, kScopeAdmin},
     RouteRow{"/dashboard/api/keys/*", false, kScopeAdmin, kScopeAdmin},
+    RouteRow{"/dashboard/api/audit", false, kScopeAdmin, kScopeAdmin},
     RouteRow{"/dashboard/api/*", false, kScopeRead, kScopeOperate},
     RouteRow{"/dashboard/*", true},
     RouteRow{"/metrics", false, kScopeRead, kScopeRead},

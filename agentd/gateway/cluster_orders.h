@@ -1,7 +1,7 @@
 #pragma once
 
-// The orders that the dashboard's page gives to the cluster: those of clusterctl, as its messages.
-// The agent carries them out; tests note them.
+// The orders that the dashboard's page gives to the cluster, and its questions about keys and the
+// audit log: those of clusterctl, as its messages. The agent carries them out; tests note them.
 
 #include <google/protobuf/message.h>
 
@@ -25,7 +25,7 @@ struct Orderer {
 
 using ClusterOrder = std::variant<v1::PlanModelRequest, v1::LoadModelRequest,
                                   v1::UnloadModelRequest, v1::SetCordonRequest, v1::ListKeysRequest,
-                                  v1::CreateKeyRequest, v1::RevokeKeyRequest>;
+                                  v1::CreateKeyRequest, v1::RevokeKeyRequest, v1::ReadAuditRequest>;
 
 // The answer of the order's RPC; of a load, which goes on, its first progress.
 using OrderAnswer = absl::StatusOr<std::shared_ptr<const google::protobuf::Message>>;

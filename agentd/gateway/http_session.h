@@ -100,7 +100,7 @@ class HttpSession {
   boost::asio::awaitable<bool> PumpSnapshots(std::shared_ptr<ClientWatch> watch);
   bool HasEtag(absl::string_view etag) const;
   // http_session_orders.cc
-  boost::asio::awaitable<bool> ServeOrder(RouteKind kind);
+  boost::asio::awaitable<bool> ServeOrder(const Route& route);
   boost::asio::awaitable<bool> GiveOrderAndAnswer(ClusterOrder order);
   boost::asio::awaitable<bool> SendAccess();
   // Whether the request says of itself that it comes from the page that this gateway serves, opened

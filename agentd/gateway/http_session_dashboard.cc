@@ -49,7 +49,7 @@ net::awaitable<bool> HttpSession::ServeDashboard(const Route& route, std::string
         "foreign_site"));
   }
   if (route.kind == RouteKind::kAccess) co_return co_await SendAccess();
-  if (IsOrder(route.kind)) co_return co_await ServeOrder(route.kind);
+  if (IsOrder(route.kind)) co_return co_await ServeOrder(route);
   if (!state_->options.ask_status) {
     co_return co_await SendError(
         HttpError(503, "This gateway has no agent to ask for the status.", "no_status"));

@@ -71,7 +71,7 @@ net::awaitable<bool> HttpSession::SendAccess() {
   co_return co_await SendReply(std::move(reply));
 }
 
-net::awaitable<bool> HttpSession::ServeOrder(RouteKind kind) {
+net::awaitable<bool> HttpSession::ServeOrder(const Route& route) {
   if (!state_->options.give_order) {
     co_return co_await SendError(
         HttpError(503, "This gateway has no agent to give orders to.", "no_agent"));
@@ -83,7 +83,7 @@ net::awaitable<bool> HttpSession::ServeOrder(RouteKind kind) {
     co_return co_await SendError(std::move(error));
   }
   if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
-  if (kind != RouteKind::kListKeys) {
+  if (route.has_body) {
     if (auto fault = CheckContentType(/*may_be_untold=*/false))
       co_return co_await SendError(*std::move(fault));
     const auto announced = parser_->content_length();
@@ -98,7 +98,7 @@ net::awaitable<bool> HttpSession::ServeOrder(RouteKind kind) {
   }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  auto order = ParseOrder(kind, parser_->get().body(), state_->options.json_depth_max,
+  auto order = ParseOrder(route.kind, parser_->get().body(), state_->options.json_depth_max,
                           own_backend_->principal(), state_->backend->ListModels(),
                           static_cast<uint64_t>(now_unix_ms));
   if (auto* error = std::get_if<ApiError>(&order)) {

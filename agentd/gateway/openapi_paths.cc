@@ -77,6 +77,8 @@ constexpr std::array kPaths = {
     PathDescription{"/dashboard/api/keys/create", "", "Makes a key; it is told this once",
                     "KeyOrder", "Object", ""},
     PathDescription{"/dashboard/api/keys/revoke", "", "Ends a key", "KeyName", "Object", ""},
+    PathDescription{"/dashboard/api/audit", "", "The last lines of this agent's audit log", "",
+                    "Object", ""},
     PathDescription{"/", "", "The dashboard; HEAD: whether the gateway runs", "", "", kPage},
 };
 

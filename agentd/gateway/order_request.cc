@@ -282,6 +282,11 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
                                                 const std::vector<ServedModel>& served,
                                                 uint64_t now_unix_ms) {
   if (kind == RouteKind::kListKeys) return v1::ListKeysRequest();
+  if (kind == RouteKind::kReadAudit) {
+    v1::ReadAuditRequest request;
+    request.set_limit(kAuditLinesShown);
+    return request;
+  }
   if (body.size() > kOrderBytesMax) {
     return HttpError(413, absl::StrCat("An order has at most ", kOrderBytesMax, " bytes."),
                      "body_too_large");

@@ -20,9 +20,11 @@ namespace macrame::agentd {
 
 inline constexpr size_t kOrderBytesMax = 16 * 1024;
 inline constexpr int64_t kOrderedRanksMax = 1024;
+inline constexpr uint32_t kAuditLinesShown = 50;  // the newest of the audit log
 
-// `body` is read whole; fields that are not known are refused. A key that is for some models or for
-// a tenant gives orders about those alone (`served`: all deployments): 403 or 404 for others.
+// `body` is read whole, where the order has one; fields that are not known are refused. A key that
+// is for some models or for a tenant gives orders about those alone (`served`: all deployments):
+// 403 or 404 for others.
 std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_view body,
                                                 size_t json_depth_max, const Principal& principal,
                                                 const std::vector<ServedModel>& served,

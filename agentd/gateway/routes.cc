@@ -63,6 +63,7 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kListKeys, "/dashboard/api/keys", "GET, HEAD"},
     Route{RouteKind::kCreateKey, "/dashboard/api/keys/create", "POST", kHasBody},
     Route{RouteKind::kRevokeKey, "/dashboard/api/keys/revoke", "POST", kHasBody},
+    Route{RouteKind::kReadAudit, "/dashboard/api/audit", "GET, HEAD"},
     Route{RouteKind::kPage, "/", "GET, HEAD"},
 };
 
@@ -142,6 +143,7 @@ bool IsOrder(RouteKind kind) {
     case RouteKind::kListKeys:
     case RouteKind::kCreateKey:
     case RouteKind::kRevokeKey:
+    case RouteKind::kReadAudit:
       return true;
     default:
       return false;

@@ -52,6 +52,7 @@ enum class RouteKind {
   kListKeys,
   kCreateKey,
   kRevokeKey,
+  kReadAudit,
 };
 
 struct Route {

@@ -107,6 +107,8 @@ void GatewayOrders::Give(const Orderer& who, const ClusterOrder& order, Done don
           Call(kListKeys, who, request, std::move(done));
         } else if constexpr (std::is_same_v<Request, v1::CreateKeyRequest>) {
           Call(kCreateKey, who, request, std::move(done));
+        } else if constexpr (std::is_same_v<Request, v1::ReadAuditRequest>) {
+          Call(kReadAudit, who, request, std::move(done));
         } else {
           Call(kRevokeKey, who, request, std::move(done));
         }

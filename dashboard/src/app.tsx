@@ -1,6 +1,7 @@
 // The page as a whole.
 import {useSignal} from '@preact/signals';
 import {keyRefused, needsKey, setKey, wantsKey} from './api';
+import {Audit} from './audit';
 import {Chat} from './chat';
 import {Findings} from './findings';
 import {bytes, rate} from './format';
@@ -95,6 +96,7 @@ export function App() {
                 <Models snapshot={now} />
                 <Nodes snapshot={now} />
                 {mayAdmin.value && <Keys />}
+                {mayAdmin.value && <Audit />}
               </div>
               <div class="column chat-column"><Chat snapshot={now} /></div>
             </div>

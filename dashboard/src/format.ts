@@ -54,6 +54,15 @@ export function ago(ms: number): string {
   return `${Math.round(ms / 3_600_000)} h ago`;
 }
 
+/** A time of the clock on the wall here, from milliseconds since 1970: "2026-05-03 14:05:09"; "" when there is none. */
+export function localTime(unixMs: number): string {
+  const at = new Date(unixMs);
+  if (unixMs <= 0 || Number.isNaN(at.getTime())) return '';
+  const two = (value: number) => String(value).padStart(2, '0');
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `
+    + `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
 /** "warming_up" → "warming up". */
 export function words(name: string): string {
   return name.replaceAll('_', ' ');

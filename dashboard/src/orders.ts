@@ -43,6 +43,11 @@ export const createKey = (name: string, scopes: string[], seconds: number) =>
     'keys/create', {name, scopes, ...(seconds > 0 ? {expires_in_seconds: seconds} : {})});
 export const revokeKey = (key: string) => order<object>('keys/revoke', {key});
 
+/** The newest lines of this agent's audit log as they stand in its file, the oldest of them first. */
+export async function readAudit(): Promise<string[]> {
+  return ((await (await ask('/dashboard/api/audit')).json()) as {lines: string[]}).lines;
+}
+
 /** Why an order failed, to be shown. */
 export function reasonOf(error: unknown): Reason {
   const failure = error instanceof ApiFailure ? error : new ApiFailure(0, 'The agent does not answer.');

@@ -112,6 +112,17 @@ export interface ApiKey {
   tenant: string;
 }
 
+/** A line of the audit log, as far as the page reads it. Somebody may have changed the file: nothing is sure to be there. */
+export interface AuditEntry {
+  unix_ms?: unknown;
+  who?: unknown;
+  what?: unknown;
+  target?: unknown;
+  from?: unknown;
+  outcome?: unknown;
+  left_out?: unknown;
+}
+
 export interface RankStatus {
   rank: number;
   node_id: string;

@@ -17,6 +17,7 @@ async function checkOverview({page, headers}) {
   }
   assert.equal(await page.locator('.topology .crown').count(), 1, 'not one coordinator');
   assert.match(await page.locator(`[data-model="${model}"]`).innerText(), /ready/);
+  assert.equal(await page.locator('#keys, #audit').count(), 0, 'what an admin alone may see is there without a key');
   await page.locator('.topology .node').first().focus();
   await page.keyboard.press('Enter');
   await page.waitForSelector('.row.lit', WAIT);

@@ -4,7 +4,7 @@
 //
 // WHAT: "load" (a model by clicks, which then answers), "loss" (the agent with the process id LOST_PID, of the last
 // node, is killed; the page shows it, and the model is unloaded by clicks), "keys" (with the admin's key in
-// DASHBOARD_KEY: nodes are cordoned, and a key made and revoked).
+// DASHBOARD_KEY: nodes are cordoned, a key made and revoked, and both found in the audit log).
 import assert from 'node:assert/strict';
 import {WAIT, closeChecked, launch, look, openPage, sendAndWait} from './driven_page.mjs';
 
@@ -125,6 +125,20 @@ async function checkKeys(browser) {
   await row.locator('.box button', {hasText: 'Revoke it'}).click();
   await row.waitFor({...WAIT, state: 'detached'});
   assert.ok(await modelsAnswer(secret, 401), 'a revoked key is taken');
+
+  await page.locator('#audit button', {hasText: 'Refresh'}).click();
+  const entries = page.locator('#audit .row');
+  await entries.filter({hasText: 'RevokeKey'}).first().waitFor(WAIT);
+  // By the page; what its order became on the agent's socket is another entry.
+  await page.fill('#audit-filter', 'revokekey 127.0.0.1');
+  await entries.nth(1).waitFor({...WAIT, state: 'detached'});
+  const who = process.env.DASHBOARD_KEY.split('-')[1];
+  assert.match(await entries.innerText(), new RegExp(`ok[^]*key ${who}[^]*\\d{4}-\\d\\d-\\d\\d \\d\\d:`));
+  assert.ok(!(await page.locator('#audit').innerText()).includes(secret), 'a key stands in the audit log');
+  await look(opened, 'audit', shots);
+  await page.fill('#audit-filter', 'no entry has this');
+  await page.getByText('No entry has that text.').waitFor(WAIT);
+  await page.fill('#audit-filter', '');
   await closeChecked(opened, 'revoked', shots);
 }
 

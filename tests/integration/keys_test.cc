@@ -189,6 +189,30 @@ TEST_F(KeysTest, TheAuditLogTellsOfOrdersAndRefusalsAndAChangeIsFound) {
   EXPECT_NE(shown.find("audit.log:1"), std::string::npos) << shown;
 }
 
+TEST_F(KeysTest, AnAdminsKeyReadsTheAuditLogAtTheGateway) {
+  AgentProcess& agent = StartOne();
+  v1::ApiKey wanted;
+  wanted.set_name("ops");
+  wanted.add_scopes("admin");
+  const v1::CreateKeyResponse admin = Create(agent, wanted);
+  const v1::CreateKeyResponse other = Create(agent, {});
+  const uint16_t port = PortOf(agent);
+  EXPECT_EQ(Ask(port, "GET /dashboard/api/audit", other.secret_key()).status, 403);
+  const RawResponse told = Ask(port, "GET /dashboard/api/audit", admin.secret_key());
+  ASSERT_EQ(told.status, 200) << told.body;
+  std::vector<std::string> seen;
+  for (const json& line : json::parse(told.body)["lines"]) {
+    const json entry = json::parse(line.get<std::string>());
+    seen.push_back(absl::StrCat(entry["who"].get<std::string>(), ": ",
+                                entry["what"].get<std::string>(), " ",
+                                entry["outcome"].get<std::string>()));
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{
+                      "local: CreateKey ok", "local: CreateKey ok",
+                      absl::StrCat("key ", other.key().id(),
+                                   ": GET /dashboard/api/audit 403 insufficient_permissions")}));
+}
+
 TEST_F(KeysTest, RequiredKeysAreAskedForFromTheStart) {
   AgentProcess& agent = AddAgent("ada", "", {"gateway_keys: required"});
   agent.Start();

@@ -59,18 +59,20 @@ TEST(Admission, ThisMachinesOwnPageMayOperateWhileThereAreNoKeys) {
   const KeyTable none;
   EXPECT_EQ(status("/dashboard/api/load", none, {}, true), 200);
   EXPECT_EQ(status("/dashboard/api/keys/create", none, {}, true), 401) << "the first key is not";
+  EXPECT_EQ(status("/dashboard/api/audit", none, {}, true), 401) << "nor the audit log";
   EXPECT_EQ(status("/dashboard/api/load", none, {}, false), 401);
   EXPECT_EQ(status("/dashboard/api/load", none, {false, true}, true), 401) << "everybody may come";
   EXPECT_EQ(status("/dashboard/api/load", none, {true, false}, true), 401);
   EXPECT_EQ(status("/dashboard/api/load", Table({Key(kId)}), {}, true), 401);
 }
 
-TEST(Admission, KeysAreAnAdminsAlone) {
+TEST(Admission, KeysAndTheAuditLogAreAnAdminsAlone) {
   for (const auto& [scope, status] : {std::pair{"operate", 403}, std::pair{"admin", 200}}) {
     const KeyTable keys = Table({Key(kId, {scope})});
     EXPECT_EQ(StatusOf("GET", "/dashboard/api/keys", kBearer, keys), status);
     EXPECT_EQ(StatusOf("POST", "/dashboard/api/keys/create", kBearer, keys), status);
     EXPECT_EQ(StatusOf("POST", "/dashboard/api/keys/revoke", kBearer, keys), status);
+    EXPECT_EQ(StatusOf("GET", "/dashboard/api/audit", kBearer, keys), status);
   }
 }
 

@@ -180,6 +180,34 @@ TEST_F(GatewayOrdersTest, EachPathIsItsOrder) {
   EXPECT_TRUE(Given<v1::ListKeysRequest>().has_value());
 }
 
+TEST_F(GatewayOrdersTest, AnAdminsPageReadsTheNewestLinesOfTheAuditLog) {
+  Start();
+  v1::ReadAuditResponse log;
+  log.add_lines(R"({"seq":7,"who":"local","what":"LoadModel"})");
+  log.add_lines("not a line of the log");
+  answer_ = std::make_shared<const v1::ReadAuditResponse>(log);
+  const auto ask = [&](const std::string& path, const std::string& fields) {
+    return Ask(absl::StrCat("GET ", path, " HTTP/1.1\r\n", kHost, fields, "\r\n"));
+  };
+  const RawResponse told = ask("/dashboard/api/audit?limit=4000", Sent(kAdmin));
+  ASSERT_EQ(told.status, 200) << told.body;
+  EXPECT_EQ(told.headers.at("cache-control"), "no-store");
+  const json lines = json::parse(told.body)["lines"];
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], log.lines(0)) << "as it stands in the file: its hash can be checked";
+  EXPECT_EQ(Given<v1::ReadAuditRequest>()->limit(), 50u);
+  for (const char* key : {kOperator, kReader, kLaw}) {
+    EXPECT_EQ(ask("/dashboard/api/audit", Sent(key)).status, 403) << key;
+  }
+  EXPECT_EQ(ask("/dashboard/api/audit", "").status, 401);
+  EXPECT_EQ(
+      ask("/dashboard/api/audit", absl::StrCat(Sent(kAdmin), "Sec-Fetch-Site: cross-site\r\n"))
+          .status,
+      403);
+  EXPECT_EQ(Order("/dashboard/api/audit", kAdmin, "{}").status, 405);
+  EXPECT_TRUE(NothingGiven());
+}
+
 TEST_F(GatewayOrdersTest, WhoMayNotIsRefused) {
   Start();
   const std::string fields = absl::StrCat(kHost, kJson, kOwnOrigin);
