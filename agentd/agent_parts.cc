@@ -134,8 +134,8 @@ LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& c
 }
 
 ModelDemand::Options DemandOptionsOf(const Config& config) {
-  return {config.gateway_load_on_request, std::chrono::seconds(config.model_idle_unload_s),
-          config.socket_path};
+  return {config.gateway_load_on_request, config.gateway_unload_for_requests,
+          std::chrono::seconds(config.model_idle_unload_s), config.socket_path};
 }
 
 bool IsServing(const std::vector<v1::RankStatus>& ranks) {
@@ -258,6 +258,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
     return member != nullptr && member->state == v1::NODE_STATE_DEAD;
   });
   replicator.SetKeeps([this](std::string_view key) { return gang_controller.Keeps(key); });
+  cluster_service.SetUnused([this](Duration unused_for) { return demand.Unused(unused_for); });
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);

@@ -22,6 +22,7 @@ struct LoadOptions {
   uint32_t replicas = 0;
   std::optional<int32_t> priority;
   bool may_evict = false;
+  bool unload_unused = false;
 };
 
 int RunModelLoad(const Invocation& run, const LoadOptions& options) {
@@ -38,6 +39,7 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   request.set_replicas(options.replicas);
   if (options.priority.has_value()) request.set_priority(*options.priority);
   if (options.may_evict) request.set_may_evict(true);
+  request.set_unload_unused(options.unload_unused);
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
 
   const auto begin = std::chrono::steady_clock::now();
@@ -74,6 +76,9 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
       ->check(CLI::Range(-kPriorityMax, kPriorityMax));
   command->add_flag("--evict", options->may_evict,
                     "Where it does not fit, end models with a lower priority");
+  command->add_flag("--unload-unused", options->unload_unused,
+                    "Where it does not fit, unload models that nobody uses, the least recently "
+                    "used first; those with a priority above 0 stay");
   command->add_option("--timeout", options->timeout, "How long to wait: 90s, 10m (the default), 1h")
       ->check(IsDuration());
   tree.OnChosen(command, [options](const Invocation& run) { return RunModelLoad(run, *options); });

@@ -54,6 +54,7 @@ struct Config {
   std::vector<std::string> gateway_cors_origins;
   std::vector<std::string> gateway_aliases;
   bool gateway_load_on_request = false;
+  bool gateway_unload_for_requests = true;
   bool gateway_enabled = true;
 
   int64_t heartbeat_interval_ms = 500;

@@ -98,6 +98,9 @@ Keys NetworkKeys() {
       Truth("gateway_load_on_request", &Config::gateway_load_on_request,
             "a request for a model that is not loaded, and whose files a node has, loads it and "
             "waits for it"),
+      Truth("gateway_unload_for_requests", &Config::gateway_unload_for_requests,
+            "where what a request loads does not fit, models that nobody used for 10 s are "
+            "unloaded, the least recently used first; those with a priority above 0 stay"),
   };
 }
 

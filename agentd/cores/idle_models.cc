@@ -1,5 +1,6 @@
 #include "agentd/cores/idle_models.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -13,10 +14,12 @@ struct Use {
   bool now = false;
   uint64_t begun = 0;
   uint64_t epochs = 0;
+  bool is_pinned = false;
 };
 
 void AddUse(const v1::DeploymentStatus& deployment, Use& use) {
   use.epochs += deployment.epoch();
+  use.is_pinned = use.is_pinned || deployment.deployment().priority() > 0;
   use.now = use.now || deployment.state() != v1::DEPLOYMENT_STATE_READY;
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.rank() != 0) continue;
@@ -32,7 +35,6 @@ void AddUse(const v1::DeploymentStatus& deployment, Use& use) {
 std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus>& deployments,
                                           MonotonicTime now) {
   std::vector<std::string> idle;
-  if (!is_on()) return idle;
   std::map<std::string, Use> uses;
   for (const v1::DeploymentStatus& deployment : deployments) {
     AddUse(deployment, uses[DeploymentOfReplica(deployment.deployment().name())]);
@@ -41,14 +43,27 @@ std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus
   for (const auto& [name, use] : uses) {
     const auto before = seen_.find(name);
     Seen& one = seen[name];
-    one = {use.begun, use.epochs, now};
+    one = {use.begun, use.epochs, now, use.is_pinned};
     if (before == seen_.end() || use.now) continue;
     if (before->second.begun != use.begun || before->second.epochs != use.epochs) continue;
     one.used_at = before->second.used_at;
-    if (now - one.used_at >= limit_) idle.push_back(name);
+    if (limit_ > Duration(0) && now - one.used_at >= limit_) idle.push_back(name);
   }
   seen_ = std::move(seen);
   return idle;
+}
+
+std::vector<std::string> IdleModels::LeastRecentlyUsed(MonotonicTime now,
+                                                       Duration unused_for) const {
+  std::vector<std::pair<MonotonicTime, std::string>> unused;
+  for (const auto& [name, seen] : seen_) {
+    if (!seen.is_pinned && now - seen.used_at >= unused_for)
+      unused.emplace_back(seen.used_at, name);
+  }
+  std::sort(unused.begin(), unused.end());
+  std::vector<std::string> names;
+  for (auto& [used_at, name] : unused) names.push_back(std::move(name));
+  return names;
 }
 
 }  // namespace macrame::agentd

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which models nobody has asked for a while. Pure; the coordinator's.
+// Which models nobody has asked for a while, and in which order. Pure; the coordinator's.
 //
 // A model is in use while requests run or wait, and when its entry ranks have begun requests or
 // made tokens since the last look. One that is not ready is in use, too: somebody has just loaded
@@ -18,22 +18,25 @@ namespace macrame::agentd {
 
 class IdleModels {
  public:
-  // `limit` 0: none is ever idle.
+  // `limit` 0: none is ever idle; who was used last is known all the same.
   explicit IdleModels(Duration limit) : limit_(limit) {}
 
   // Names of deployments (not of replicas) that were not used for `limit`, as far as looks since
   // the last Forget tell. Each is named at every look until it is gone.
   std::vector<std::string> Look(const std::vector<v1::DeploymentStatus>& deployments,
                                 MonotonicTime now);
+  // Names of deployments that were not used for `unused_for` at the last look, the least recently
+  // used first. One with a priority above 0 is never among them: somebody wants it to stay.
+  std::vector<std::string> LeastRecentlyUsed(MonotonicTime now, Duration unused_for) const;
   // This node does not lead (any more): what it saw before says nothing of the time between.
   void Forget() { seen_.clear(); }
-  bool is_on() const { return limit_ > Duration(0); }
 
  private:
   struct Seen {
     uint64_t begun = 0;   // requests and tokens of all entry ranks together
     uint64_t epochs = 0;  // of all replicas, added up
     MonotonicTime used_at;
+    bool is_pinned = false;
   };
 
   const Duration limit_;

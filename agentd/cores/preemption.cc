@@ -39,6 +39,35 @@ void CountPromises(const PreemptionInput& wanted, const ClusterView& state,
   }
 }
 
+namespace {
+
+// A plan for which only deployments of `unused` go: of the least recently used ones, as many as are
+// needed.
+std::optional<v1::PlanResult> PlaceByUnloading(const v1::PlanRequest& request,
+                                               std::vector<planner::WantedDeployment> running,
+                                               planner::WantedDeployment further,
+                                               const std::vector<std::string>& unused) {
+  constexpr int32_t kGoes = -1, kWanted = 0, kStays = 1;
+  further.priority = kWanted;
+  for (planner::WantedDeployment& one : running) one.priority = kStays;
+  for (const std::string& name : unused) {
+    bool is_there = false;
+    for (planner::WantedDeployment& one : running) {
+      if (DeploymentOfReplica(one.name) != name) continue;
+      one.priority = kGoes;
+      is_there = true;
+    }
+    if (!is_there) continue;
+    planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, further);
+    if (placed.evicted.empty()) continue;
+    placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
+    return std::move(placed.plan);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wanted,
                        const ClusterView& state, v1::PlanResult refused) {
   std::vector<planner::WantedDeployment> running;
@@ -61,6 +90,9 @@ v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wa
   further.name = wanted.deployment.empty() ? request.model().name() : wanted.deployment;
   further.model = request.model();
   further.placement = request.placement();
+  if (auto placed = PlaceByUnloading(request, running, further, wanted.unused)) {
+    return *std::move(placed);
+  }
   if (wanted.may_evict) {
     further.priority = wanted.priority;
     planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, further);

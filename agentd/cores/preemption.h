@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "agentd/cores/gang_reconciler.h"
 #include "macrame/v1/plan.pb.h"
@@ -20,6 +21,8 @@ struct PreemptionInput {
   bool may_evict = false;
   std::set<std::string> in_force;  // gangs that hold memory (GangReconciler::InForce)
   uint32_t replicas = 1;           // of it in all
+  // Deployments that nobody uses, the least recently used first: they go before any other.
+  std::vector<std::string> unused = {};
 };
 
 // Takes from the nodes of `request` what the gangs in force hold there by their records and the
@@ -28,11 +31,12 @@ struct PreemptionInput {
 void CountPromises(const PreemptionInput& wanted, const ClusterView& state,
                    v1::PlanRequest* request);
 
-// What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
-// with the deployments in `evicted` that have to go first, all of a lower priority. Else the same
-// refusal, and its remedy says which deployments' going would make it fit, whatever their priority,
-// and, when some may go, which priority it would need.
-// Unchanged when no going of others helps. `state`: deployments and gangs in force.
+// What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. A plan with the
+// deployments in `evicted` that have to go first: of `unused` as few of the last used as can be,
+// else, with `may_evict`, some of a lower priority. Else the same refusal, and its remedy says
+// which deployments' going would make it fit, whatever their priority, and, when some may go, which
+// priority it would need. Unchanged when no going of others helps. `state`: deployments and gangs
+// in force.
 v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wanted,
                        const ClusterView& state, v1::PlanResult refused);
 

@@ -99,7 +99,8 @@ absl::Status OfDraft(const std::string& draft, const absl::Status& status) {
 }
 
 PreemptionInput RoomFor(const PlanOrder& order) {
-  return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
+  return {order.deployment, order.priority, order.may_evict,
+          order.in_force,   order.replicas, order.unused};
 }
 
 }  // namespace

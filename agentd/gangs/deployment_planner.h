@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "agentd/links/link_table.h"
 #include "agentd/node/node_calls.h"
@@ -39,6 +40,9 @@ struct PlanOrder {
   int32_t priority = 0;
   // When nothing fits, deployments with a lower priority may go: result.evicted names them.
   bool may_evict = false;
+  // Before that: deployments that may be unloaded for it, the least recently used first;
+  // result.evicted names those that have to be.
+  std::vector<std::string> unused;
   bool refuses_uneven_slices = false;
   uint32_t replicas = 1;           // that are to find room, this one included
   std::set<std::string> in_force;  // gangs that hold memory

@@ -1,6 +1,13 @@
 #include "agentd/services/cluster_service.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/base/version.h"
 #include "agentd/cores/cordon.h"
@@ -25,6 +32,23 @@ constexpr Duration kUnloadGoneLimit = std::chrono::seconds(20);
 // Who follows a log for longer starts again.
 constexpr Duration kLogsLimit = std::chrono::hours(24);
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+// What a model held that was unloaded is free in the nodes' reports within so long.
+constexpr Duration kFreedSeenLimit = std::chrono::seconds(10);
+constexpr Duration kFreedPause = std::chrono::milliseconds(300);
+// Whether models are still in use is looked at anew after so long.
+constexpr Duration kUsedPause = std::chrono::seconds(2);
+
+// Deployments of `unused` that a plan needs the memory of; empty: it needs none, or others, too.
+std::vector<std::string> UnusedToUnload(const v1::PlanResult& result,
+                                        const std::vector<std::string>& unused) {
+  std::set<std::string> names;
+  for (const std::string& evicted : result.evicted()) {
+    const std::string name(DeploymentOfReplica(evicted));
+    if (std::find(unused.begin(), unused.end(), name) == unused.end()) return {};
+    names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
 
 }  // namespace
 
@@ -233,15 +257,85 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
-  PlanOrder order = OrderFor(request.name_or_path());
-  order.placement = request.placement();
-  order.priority = request.priority();
-  order.may_evict = request.may_evict();
-  order.replicas = request.replicas();
+  LoadAttempt attempt;
+  attempt.request = request;
+  attempt.stream = std::move(stream);
+  attempt.gives_up_at = parts_.dispatcher.Now() +
+                        std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
+                                                                            : request.timeout_ms());
+  TryLoad(std::move(attempt));
+}
+
+void ClusterService::TryLoad(LoadAttempt attempt) {
+  if (!parts_.election.Leading(parts_.dispatcher.Now()).has_value()) {
+    return attempt.stream.Finish(CoordinatorWay::NoCoordinator());
+  }
+  const bool may_unload = attempt.request.unload_unused() && unused_;
+  PlanOrder order = OrderFor(attempt.request.name_or_path());
+  order.placement = attempt.request.placement();
+  order.priority = attempt.request.priority();
+  order.may_evict = attempt.request.may_evict();
+  if (may_unload) order.unused = unused_(attempt.asks_if_ever ? Duration(0) : kUnusedMin);
+  order.replicas = attempt.request.replicas();
   order.in_force = parts_.gang_controller.InForce();
-  parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
-    if (!outcome.ok()) return stream.Finish(outcome.status());
-    LoadPlanned(request, *outcome, stream);
+  order.may_reuse_answers = attempt.is_repeated;
+  attempt.is_repeated = true;
+  parts_.planner.Plan(order, [this, attempt = std::move(attempt), may_unload,
+                              unused = order.unused](absl::StatusOr<PlanOutcome> outcome) {
+    if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
+    const MonotonicTime now = parts_.dispatcher.Now();
+    const bool is_short = outcome->result.failure().code() == reasons::kMemoryShort;
+    const std::vector<std::string> go = UnusedToUnload(outcome->result, unused);
+    if (attempt.asks_if_ever) {
+      if (go.empty()) return LoadPlanned(attempt.request, *outcome, attempt.stream);
+      return AwaitUnused(attempt, go);
+    }
+    if (is_short && now < attempt.freed_until) return TryLoadAfter(kFreedPause, attempt);
+    if (is_short && may_unload && now < attempt.gives_up_at) {
+      LoadAttempt question = attempt;
+      question.asks_if_ever = true;
+      return TryLoad(std::move(question));
+    }
+    if (go.empty()) return LoadPlanned(attempt.request, *outcome, attempt.stream);
+    UnloadFor(DeploymentNameOf(attempt.request, outcome->model), go,
+              [this, attempt](const absl::Status& gone) {
+                if (!gone.ok()) return attempt.stream.Finish(gone);
+                LoadAttempt freed = attempt;
+                freed.freed_until = parts_.dispatcher.Now() + kFreedSeenLimit;
+                TryLoad(std::move(freed));
+              });
+  });
+}
+
+void ClusterService::TryLoadAfter(Duration pause, LoadAttempt attempt) {
+  parts_.dispatcher.PostAfter(pause, [this, attempt = std::move(attempt)] { TryLoad(attempt); });
+}
+
+// It fits when models have gone that are in use, or were a moment ago.
+void ClusterService::AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use) {
+  v1::LoadModelProgress progress;
+  v1::DeploymentStatus& status = *progress.mutable_status();
+  status.mutable_deployment()->set_name(attempt.request.name_or_path());
+  status.set_state(v1::DEPLOYMENT_STATE_PENDING);
+  *status.mutable_failure() = MakeReason(
+      reasons::kMemoryShort, absl::StrCat("it fits when nobody uses ", absl::StrJoin(in_use, ", "),
+                                          " any more, and waits for that"));
+  if (!attempt.stream.Write(progress)) return;  // nobody waits for it
+  attempt.asks_if_ever = false;
+  TryLoadAfter(kUsedPause, std::move(attempt));
+}
+
+void ClusterService::UnloadFor(const std::string& name, std::vector<std::string> names,
+                               std::function<void(const absl::Status&)> done) {
+  if (names.empty()) return done(absl::OkStatus());
+  const std::string next = std::move(names.back());
+  names.pop_back();
+  spdlog::info("model {} is unloaded: nobody uses it, and {} needs its memory", next, name);
+  UnloadHere(next, [this, name, names = std::move(names),
+                    done = std::move(done)](const absl::StatusOr<v1::UnloadModelResponse>& gone) {
+    // One that somebody else has unloaded meanwhile is gone as well.
+    if (!gone.ok() && !absl::IsNotFound(gone.status())) return done(gone.status());
+    UnloadFor(name, names, done);
   });
 }
 

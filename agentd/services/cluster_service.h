@@ -7,6 +7,8 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "agentd/gangs/deployment_planner.h"
 #include "agentd/gangs/gang_controller.h"
@@ -29,6 +31,8 @@ inline constexpr size_t kStatusWatchesMax = 32;
 inline constexpr uint32_t kStatusIntervalMinMs = 100;
 inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
 inline constexpr size_t kDeploymentNameBytesMax = 200;
+// A model that was asked for so lately does not go for another: an agent's next turn may come.
+inline constexpr Duration kUnusedMin = std::chrono::seconds(10);
 // Who asked for the status once is likely to ask again within so long.
 inline constexpr Duration kLooksOnFor = std::chrono::seconds(3);
 
@@ -50,6 +54,10 @@ class ClusterService {
 
   explicit ClusterService(Parts parts);
   void Register(transport::GrpcServer& server);
+  // Deployments without a priority that nobody used for so long, the least recently used first
+  // (ModelDemand): they may be unloaded for another.
+  using Unused = std::function<std::vector<std::string>(Duration unused_for)>;
+  void SetUnused(Unused unused) { unused_ = std::move(unused); }
 
   // As clusterctl is told it; `told` is called once, on the owner thread.
   void AskStatus(std::function<void(v1::ClusterStatus)> told);
@@ -84,10 +92,25 @@ class ClusterService {
   void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
                    transport::ServerStream stream);
   void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
+  // An order to load, from its plan to what is written; with models that go for it, several plans.
+  struct LoadAttempt {
+    v1::LoadModelRequest request;
+    transport::ServerStream stream;
+    MonotonicTime gives_up_at;
+    MonotonicTime freed_until;  // until then memory that is short is waited for
+    bool asks_if_ever = false;  // whether it fits when all that may go have gone
+    bool is_repeated = false;
+  };
+  void TryLoad(LoadAttempt attempt);
+  void TryLoadAfter(Duration pause, LoadAttempt attempt);
+  void AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use);
   PlanOrder OrderFor(const std::string& name) const;
   bool HasGivenUp(const std::string& name) const;
   void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                    transport::ServerStream stream);
+  // Unloads those of `names`, which a load named `name` needs the memory of, one after the other.
+  void UnloadFor(const std::string& name, std::vector<std::string> names,
+                 std::function<void(const absl::Status&)> done);
   void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
                   Reply<v1::ForgetNodeResponse> reply);
   void ForgetHere(const NodeId& node, Reply<v1::ForgetNodeResponse> reply);
@@ -98,6 +121,7 @@ class ClusterService {
 
   Parts parts_;
   CoordinatorWay way_;
+  Unused unused_;
   LoadWatches loads_;
   LogWatches logs_;
   std::list<StatusWatch> watches_;

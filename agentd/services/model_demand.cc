@@ -159,6 +159,7 @@ void ModelDemand::StartLoad(const std::string& model) {
   v1::LoadModelRequest request;
   request.set_name_or_path(model);
   request.set_timeout_ms(kDemandLoadMs);
+  request.set_unload_unused(options_.unload_for_requests);
   Load& load = loads_[model];
   load.handle = Self().Stream(
       kLoadModel, request, std::chrono::milliseconds(kDemandLoadMs) + kLoadSlack,
@@ -200,12 +201,18 @@ void ModelDemand::Unload(const std::string& model) {
 
 void ModelDemand::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
-  if (!idle_.is_on() || now - looked_at_ < kIdleLook) return;
+  if (now - looked_at_ < kIdleLook) return;
   looked_at_ = now;
   if (!parts_.election.Leading(now).has_value()) return idle_.Forget();
   for (const std::string& model : idle_.Look(parts_.gang_controller.Statuses(), now)) {
     Unload(model);
   }
+}
+
+std::vector<std::string> ModelDemand::Unused(Duration unused_for) {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  idle_.Look(parts_.gang_controller.Statuses(), now);
+  return idle_.LeastRecentlyUsed(now, unused_for);
 }
 
 void ModelDemand::EndAll(const absl::Status& why) {

@@ -4,9 +4,9 @@
 // default. Between the gateway and the router.
 //
 // A request for a model that is not loaded, but whose files a live node has, has it loaded as
-// `clusterctl model load NAME` would, waits for it and is then answered. What can't be loaded fails
-// with the reason, and is not tried again for kFailedLoadPause. Owner thread, but for the
-// InferenceBackend methods.
+// `clusterctl model load NAME` would, waits for it and is then answered. Where it does not fit,
+// models that nobody uses go for it. What can't be loaded fails with the reason, and is not tried
+// again for kFailedLoadPause. Owner thread, but for the InferenceBackend methods.
 
 #include <list>
 #include <map>
@@ -36,8 +36,9 @@ class ModelDemand : public InferenceBackend {
  public:
   struct Options {
     bool load_on_request = false;
-    Duration idle_unload{};   // 0: never
-    std::string socket_path;  // of this agent: orders take the way of clusterctl's
+    bool unload_for_requests = true;  // where what is asked for does not fit
+    Duration idle_unload{};           // 0: never
+    std::string socket_path;          // of this agent: orders take the way of clusterctl's
   };
   struct Parts {
     transport::Dispatcher& dispatcher;
@@ -56,6 +57,9 @@ class ModelDemand : public InferenceBackend {
 
   // Each 100 ms or so.
   void Tick();
+  // The coordinator's: models without a priority that nobody used for so long, the least recently
+  // used first.
+  std::vector<std::string> Unused(Duration unused_for);
   // Those that wait for a model end now.
   void EndAll(const absl::Status& why);
 

@@ -62,8 +62,8 @@ class TextSource {
   Reading<std::optional<std::string>> TextTo(std::span<const std::string_view> ends,
                                              size_t bytes_max);
 
-  // Whether, behind the next `bytes` bytes and white space, one of `wanted` stands, or the text ends
-  // before another can be told from it. Takes nothing.
+  // Whether, behind the next `bytes` bytes and white space, one of `wanted` stands, or the text
+  // ends before another can be told from it. Takes nothing.
   Reading<bool> IsFollowedBy(size_t bytes, std::span<const std::string_view> wanted);
 
  private:

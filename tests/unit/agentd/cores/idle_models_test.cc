@@ -55,6 +55,21 @@ TEST(IdleModels, RequestsTokensEmbeddingsAndLaunchesAreUse) {
   EXPECT_EQ(idle.Look({chat}, At(85)), Names{"chat"});
 }
 
+TEST(IdleModels, TheLeastRecentlyUsedComesFirstWhateverTheLimit) {
+  for (const Duration limit : {Duration(0), Duration(minutes(30))}) {
+    IdleModels idle(limit);
+    v1::DeploymentStatus kept = Ready("kept", 1);
+    kept.mutable_deployment()->set_priority(1);
+    idle.Look({Ready("chat", 1), Ready("code", 1), Ready("draw", 1), kept}, At(0));
+    idle.Look({Ready("chat", 2), Ready("code", 1), Ready("draw", 1), kept}, At(3));
+    idle.Look({Ready("chat", 2), Ready("code", 1), Ready("draw", 2), kept}, At(4));
+    EXPECT_EQ(idle.LeastRecentlyUsed(At(8), minutes(5)), (Names{"code", "chat"}));
+    EXPECT_EQ(idle.LeastRecentlyUsed(At(9), minutes(5)), (Names{"code", "chat", "draw"}));
+    idle.Forget();
+    EXPECT_EQ(idle.LeastRecentlyUsed(At(99), minutes(5)), Names());
+  }
+}
+
 TEST(IdleModels, OneIsIdleAndTheOtherIsNot) {
   IdleModels idle(minutes(10));
   idle.Look({Ready("chat", 1), Ready("code", 1)}, At(0));
@@ -81,7 +96,6 @@ TEST(IdleModels, ACoordinatorGoesByWhatItSawItself) {
 
 TEST(IdleModels, WithoutALimitNothingIsIdle) {
   IdleModels idle(Duration(0));
-  EXPECT_FALSE(idle.is_on());
   idle.Look({Ready("chat")}, At(0));
   EXPECT_EQ(idle.Look({Ready("chat")}, At(1'000'000)), Names());
 }

@@ -82,6 +82,24 @@ TEST_F(Preemption, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
       << result.failure().remedy();
 }
 
+TEST_F(Preemption, OfUnusedModelsTheLeastRecentlyUsedThatHelpsGoes) {
+  const auto evicted = [&](std::vector<std::string> unused, bool may_evict = false) {
+    PreemptionInput wanted{"new", 0, may_evict, kBoth};
+    wanted.unused = std::move(unused);
+    const v1::PlanResult result = Preempt(request, wanted, state, refused);
+    EXPECT_EQ(result.has_plan(), result.evicted_size() > 0);
+    return std::vector<std::string>(result.evicted().begin(), result.evicted().end());
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(evicted({"second", "first"}), Names{"second"}) << "whatever its priority";
+  EXPECT_EQ(evicted({"first", "second"}), Names{"first"});
+  EXPECT_EQ(evicted({"elsewhere", "second"}), Names{"second"});
+  EXPECT_EQ(evicted({}), Names());
+  EXPECT_EQ(evicted({"elsewhere"}, true), Names()) << "none has a lower priority";
+  *request.mutable_model() = planner::LargeModel("new", 100 * kGB, 40);
+  EXPECT_EQ(evicted({"second", "first"}), Names()) << "it would not fit without them either";
+}
+
 TEST_F(Preemption, OtherProgramsMemoryIsNotCountedAsFree) {
   // Somebody else's programs hold 30 GiB of each node: with both models gone it would not fit.
   for (v1::PlannerNode& node : *request.mutable_nodes()) {

@@ -42,7 +42,8 @@ const std::vector<TranscriptCase>& TagTranscripts() {
        "<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>",
        "call 0 get_weather: {\"city\": \"Rome\"}\ncall 1 get_weather: {\"city\": \"Bern\"}\n"},
       {"qwen3_coder", "a file that speaks of calls",
-       "<tool_call>\n<function=write_file>\n<parameter=content>\nA call ends with </tool_call>, and\n"
+       "<tool_call>\n<function=write_file>\n<parameter=content>\nA call ends with </tool_call>, "
+       "and\n"
        "</tool_call>\n</parameter> alone is text, as </function> is.\n</parameter>\n"
        "<parameter=path>\na.md\n</parameter>\n</function>\n</tool_call>",
        "call 0 write_file: {\"content\": \"A call ends with </tool_call>, and\\n</tool_call>\\n"
@@ -77,7 +78,8 @@ const std::vector<TranscriptCase>& TagTranscripts() {
        "</tool_call>",
        "think: Hm.\nsay: I look.\ncall 0 get_weather: {\"city\": \"Rome\", \"days\": 2}\n"},
       {"glm", "a text that speaks of calls",
-       "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>a </tool_call> and </arg_value>"
+       "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>a </tool_call> and "
+       "</arg_value>"
        " b</arg_value>\n</tool_call>",
        "call 0 write_file: {\"content\": \"a </tool_call> and </arg_value> b\"}\n"},
       {"glm", "on one line, twice",
