@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "cli/coordinator_change.h"
 #include "cli/format/load_progress.h"
 #include "cli/interrupt.h"
@@ -50,8 +51,13 @@ int LoadAndWait(const Invocation& run, AgentClient& client, const v1::LoadModelR
                       [&] { return interrupt.interrupted(); });
   }
   if (interrupt.interrupted()) {
-    *environment.err << "Not waiting any longer; the load goes on. 'clusterctl model unload "
-                     << Printable(last.status().deployment().name()) << "' ends it.\n";
+    // What waits for memory is loaded for whoever waits.
+    const bool goes_on = !last.status().deployment().model_name().empty();
+    *environment.err << "Not waiting any longer; "
+                     << (goes_on ? absl::StrCat("the load goes on. 'clusterctl model unload ",
+                                                Printable(last.status().deployment().name()),
+                                                "' ends it.\n")
+                                 : std::string("nothing is loaded.\n"));
     return interrupt.exit_code();
   }
   if (!ended.ok()) return run.Fail(ended);

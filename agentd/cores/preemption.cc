@@ -49,21 +49,31 @@ std::optional<v1::PlanResult> PlaceByUnloading(const v1::PlanRequest& request,
                                                const std::vector<std::string>& unused) {
   constexpr int32_t kGoes = -1, kWanted = 0, kStays = 1;
   further.priority = kWanted;
-  for (planner::WantedDeployment& one : running) one.priority = kStays;
-  for (const std::string& name : unused) {
-    bool is_there = false;
+  // With the first `count` of them gone; `evicted` empty: it does not fit.
+  const auto place = [&](size_t count) {
+    const auto end = unused.begin() + static_cast<std::ptrdiff_t>(count);
     for (planner::WantedDeployment& one : running) {
-      if (DeploymentOfReplica(one.name) != name) continue;
-      one.priority = kGoes;
-      is_there = true;
+      const bool may_go = std::find(unused.begin(), end, DeploymentOfReplica(one.name)) != end;
+      one.priority = may_go ? kGoes : kStays;
     }
-    if (!is_there) continue;
-    planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, further);
-    if (placed.evicted.empty()) continue;
-    placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
-    return std::move(placed.plan);
+    return planner::PlaceByEvicting(request, running, further);
+  };
+  if (unused.empty()) return std::nullopt;
+  planner::PlacedDeployment placed = place(unused.size());
+  if (placed.evicted.empty()) return std::nullopt;
+  size_t too_few = 0, enough = unused.size();
+  while (enough - too_few > 1) {
+    const size_t half = too_few + (enough - too_few) / 2;
+    planner::PlacedDeployment fewer = place(half);
+    if (fewer.evicted.empty()) {
+      too_few = half;
+    } else {
+      enough = half;
+      placed = std::move(fewer);
+    }
   }
-  return std::nullopt;
+  placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
+  return std::move(placed.plan);
 }
 
 }  // namespace

@@ -257,17 +257,15 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
-  LoadAttempt attempt;
-  attempt.request = request;
-  attempt.stream = std::move(stream);
-  attempt.gives_up_at = parts_.dispatcher.Now() +
-                        std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
-                                                                            : request.timeout_ms());
-  TryLoad(std::move(attempt));
+  const auto limit = std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
+                                                                         : request.timeout_ms());
+  const MonotonicTime now = parts_.dispatcher.Now();
+  TryLoad({request, std::move(stream), now + limit, now + limit * 3 / 4, false, false});
 }
 
 void ClusterService::TryLoad(LoadAttempt attempt) {
-  if (!parts_.election.Leading(parts_.dispatcher.Now()).has_value()) {
+  const MonotonicTime begun = parts_.dispatcher.Now();
+  if (!parts_.election.Leading(begun).has_value()) {
     return attempt.stream.Finish(CoordinatorWay::NoCoordinator());
   }
   const bool may_unload = attempt.request.unload_unused() && unused_;
@@ -275,7 +273,10 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
   order.placement = attempt.request.placement();
   order.priority = attempt.request.priority();
   order.may_evict = attempt.request.may_evict();
-  if (may_unload) order.unused = unused_(attempt.asks_if_ever ? Duration(0) : kUnusedMin);
+  // What models held that are going is not free yet: others need not go for it.
+  if (may_unload && begun >= freed_until_) {
+    order.unused = unused_(attempt.asks_if_ever ? Duration(0) : kUnusedMin);
+  }
   order.replicas = attempt.request.replicas();
   order.in_force = parts_.gang_controller.InForce();
   order.may_reuse_answers = attempt.is_repeated;
@@ -283,27 +284,29 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
   parts_.planner.Plan(order, [this, attempt = std::move(attempt), may_unload,
                               unused = order.unused](absl::StatusOr<PlanOutcome> outcome) {
     if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
+    const std::string name = DeploymentNameOf(attempt.request, outcome->model);
     const MonotonicTime now = parts_.dispatcher.Now();
     const bool is_short = outcome->result.failure().code() == reasons::kMemoryShort;
     const std::vector<std::string> go = UnusedToUnload(outcome->result, unused);
-    if (attempt.asks_if_ever) {
-      if (go.empty()) return LoadPlanned(attempt.request, *outcome, attempt.stream);
-      return AwaitUnused(attempt, go);
+    // What is wanted already needs nobody's memory.
+    const bool is_wanted = parts_.replicator.desired().FindDeployment(name) != nullptr;
+    if (!may_unload || is_wanted || (!is_short && go.empty())) {
+      return LoadPlanned(attempt, *outcome);
     }
-    if (is_short && now < attempt.freed_until) return TryLoadAfter(kFreedPause, attempt);
-    if (is_short && may_unload && now < attempt.gives_up_at) {
-      LoadAttempt question = attempt;
-      question.asks_if_ever = true;
-      return TryLoad(std::move(question));
+    if (is_short && now < freed_until_) return TryLoadAfter(kFreedPause, attempt);
+    if (is_short && (attempt.asks_if_ever || now >= attempt.waits_until)) {
+      return LoadPlanned(attempt, *outcome);
     }
-    if (go.empty()) return LoadPlanned(attempt.request, *outcome, attempt.stream);
-    UnloadFor(DeploymentNameOf(attempt.request, outcome->model), go,
-              [this, attempt](const absl::Status& gone) {
-                if (!gone.ok()) return attempt.stream.Finish(gone);
-                LoadAttempt freed = attempt;
-                freed.freed_until = parts_.dispatcher.Now() + kFreedSeenLimit;
-                TryLoad(std::move(freed));
-              });
+    LoadAttempt next = attempt;
+    next.asks_if_ever = is_short;
+    if (is_short) return TryLoad(std::move(next));
+    if (attempt.asks_if_ever) return AwaitUnused(std::move(next), go);
+    if (!WriteWaiting(attempt, absl::StrCat(absl::StrJoin(go, ", "), " is unloaded for it")))
+      return;
+    UnloadFor(name, go, [this, next](const absl::Status& gone) {
+      if (!gone.ok()) return next.stream.Finish(gone);
+      TryLoad(next);
+    });
   });
 }
 
@@ -313,23 +316,32 @@ void ClusterService::TryLoadAfter(Duration pause, LoadAttempt attempt) {
 
 // It fits when models have gone that are in use, or were a moment ago.
 void ClusterService::AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use) {
+  const std::string why = absl::StrCat("it fits when nobody uses ", absl::StrJoin(in_use, ", "),
+                                       " any more, and waits for that");
+  if (WriteWaiting(attempt, why)) TryLoadAfter(kUsedPause, std::move(attempt));
+}
+
+bool ClusterService::WriteWaiting(const LoadAttempt& attempt, const std::string& why) {
   v1::LoadModelProgress progress;
   v1::DeploymentStatus& status = *progress.mutable_status();
   status.mutable_deployment()->set_name(attempt.request.name_or_path());
   status.set_state(v1::DEPLOYMENT_STATE_PENDING);
-  *status.mutable_failure() = MakeReason(
-      reasons::kMemoryShort, absl::StrCat("it fits when nobody uses ", absl::StrJoin(in_use, ", "),
-                                          " any more, and waits for that"));
-  if (!attempt.stream.Write(progress)) return;  // nobody waits for it
-  attempt.asks_if_ever = false;
-  TryLoadAfter(kUsedPause, std::move(attempt));
+  *status.mutable_failure() = MakeReason(reasons::kMemoryShort, why);
+  return attempt.stream.Write(progress);
 }
 
 void ClusterService::UnloadFor(const std::string& name, std::vector<std::string> names,
                                std::function<void(const absl::Status&)> done) {
+  freed_until_ = parts_.dispatcher.Now() + kFreedSeenLimit;
   if (names.empty()) return done(absl::OkStatus());
   const std::string next = std::move(names.back());
   names.pop_back();
+  // Somebody may have come to use it since.
+  const std::vector<std::string> unused = unused_(kUnusedMin);
+  if (std::find(unused.begin(), unused.end(), next) == unused.end()) {
+    freed_until_ = parts_.dispatcher.Now();
+    return done(absl::OkStatus());
+  }
   spdlog::info("model {} is unloaded: nobody uses it, and {} needs its memory", next, name);
   UnloadHere(next, [this, name, names = std::move(names),
                     done = std::move(done)](const absl::StatusOr<v1::UnloadModelResponse>& gone) {
@@ -357,8 +369,9 @@ bool ClusterService::HasGivenUp(const std::string& name) const {
          IsFaultOfModel(status->failure().code());
 }
 
-void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
-                                 ServerStream stream) {
+void ClusterService::LoadPlanned(const LoadAttempt& attempt, const PlanOutcome& outcome) {
+  const v1::LoadModelRequest& request = attempt.request;
+  const ServerStream& stream = attempt.stream;
   const std::string name = DeploymentNameOf(request, outcome.model);
   const DesiredState& desired = parts_.replicator.desired();
   const PlannedLoad load{request,
@@ -377,8 +390,11 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   const LoadDecision decision = DecideLoad(load, state);
   if (!decision.refused.ok()) return stream.Finish(decision.refused);
   const auto watch = [this, name, stream, epoch = decision.after_epoch,
-                      model = outcome.model.name(), timeout_ms = request.timeout_ms()] {
-    loads_.Add(stream, name, model, epoch, timeout_ms);
+                      model = outcome.model.name(), until = attempt.until] {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - parts_.dispatcher.Now());
+    loads_.Add(stream, name, model, epoch,
+               static_cast<uint32_t>(std::max<int64_t>(1, left.count())));
   };
   if (!decision.wanted.has_value()) return watch();
   parts_.replicator.Write(DeploymentKey(name), decision.wanted->SerializeAsString(),

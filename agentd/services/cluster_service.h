@@ -96,19 +96,21 @@ class ClusterService {
   struct LoadAttempt {
     v1::LoadModelRequest request;
     transport::ServerStream stream;
-    MonotonicTime gives_up_at;
-    MonotonicTime freed_until;  // until then memory that is short is waited for
+    MonotonicTime until;        // the caller waits
+    MonotonicTime waits_until;  // for models to be unused: the load itself takes time, too
     bool asks_if_ever = false;  // whether it fits when all that may go have gone
     bool is_repeated = false;
   };
   void TryLoad(LoadAttempt attempt);
   void TryLoadAfter(Duration pause, LoadAttempt attempt);
+  // Says why nothing happens yet; false when nobody waits any more.
+  bool WriteWaiting(const LoadAttempt& attempt, const std::string& why);
   void AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use);
   PlanOrder OrderFor(const std::string& name) const;
   bool HasGivenUp(const std::string& name) const;
-  void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
-                   transport::ServerStream stream);
-  // Unloads those of `names`, which a load named `name` needs the memory of, one after the other.
+  void LoadPlanned(const LoadAttempt& attempt, const PlanOutcome& outcome);
+  // Unloads those of `names`, which a load named `name` needs the memory of, one after the other,
+  // up to one that is in use again.
   void UnloadFor(const std::string& name, std::vector<std::string> names,
                  std::function<void(const absl::Status&)> done);
   void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
@@ -122,6 +124,7 @@ class ClusterService {
   Parts parts_;
   CoordinatorWay way_;
   Unused unused_;
+  MonotonicTime freed_until_;  // what was unloaded for a load is free in the nodes' reports by then
   LoadWatches loads_;
   LogWatches logs_;
   std::list<StatusWatch> watches_;

@@ -41,6 +41,7 @@ class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_th
       self->cancelled_ = true;
       if (self->inner_ != nullptr) return self->inner_->Cancel();
       self->Finish(absl::CancelledError("cancelled while its model was loaded"));
+      self->demand_.OnLeft(self->model());
     });
   }
 
@@ -185,6 +186,16 @@ void ModelDemand::OnLoaded(const std::string& model, const absl::Status& status)
       call->Finish(status);
     }
   }
+}
+
+void ModelDemand::OnLeft(const std::string& model) {
+  const auto found = loads_.find(model);
+  if (found == loads_.end()) return;
+  found->second.waiting.remove_if([](const auto& one) { return one->is_over(); });
+  if (!found->second.waiting.empty()) return;
+  const transport::CallHandle handle = found->second.handle;
+  loads_.erase(found);
+  handle.Cancel();
 }
 
 void ModelDemand::Unload(const std::string& model) {

@@ -31,4 +31,9 @@ std::string ToPlainText(std::string_view text, size_t bytes_max) {
   return plain;
 }
 
+std::string NetworkName(std::string_view text) {
+  constexpr size_t kNetworkNameBytesMax = 64;
+  return ToPlainText(text, kNetworkNameBytesMax);
+}
+
 }  // namespace macrame::discovery

@@ -17,4 +17,9 @@ bool IsPlainText(std::string_view text);
 // Every offending byte replaced by '?', cut to at most `bytes_max` bytes at a character's end.
 std::string ToPlainText(std::string_view text, size_t bytes_max);
 
+// Facts of machines (models, versions, paths) are cut to this.
+inline constexpr size_t kFactBytesMax = 200;
+// As plain text of at most 64 bytes: names of interfaces and devices, addresses.
+std::string NetworkName(std::string_view text);
+
 }  // namespace macrame::discovery

@@ -13,10 +13,6 @@
 namespace macrame::discovery {
 namespace {
 
-constexpr size_t kNameBytesMax = 64;
-
-std::string Name(std::string_view text) { return ToPlainText(text, kNameBytesMax); }
-
 // "0xfffffffc" → 30; nullopt when the ones are not all in front.
 std::optional<uint32_t> PrefixOfMask(std::string_view text) {
   uint32_t mask = 0;
@@ -64,7 +60,7 @@ class IfconfigReader {
     if (!SplitOnce(line, ": flags=", name, rest) || name.empty()) return;
     if (answer_.interfaces.size() >= kInterfacesMax) return;
     interface_ = &answer_.interfaces.emplace_back();
-    interface_->set_name(Name(name));
+    interface_->set_name(NetworkName(name));
     const size_t open = rest.find('<'), close = rest.find('>');
     if (open == rest.npos || close == rest.npos || close < open) return;
     const std::string flags =
@@ -99,7 +95,7 @@ class IfconfigReader {
     if (words[0] == "member:" && words.size() >= 2 && bridge_ >= 0) {
       v1::NetworkBridge& bridge = answer_.bridges[bridge_];
       if (bridge.members_size() < static_cast<int>(kInterfacesMax)) {
-        bridge.add_members(Name(words[1]));
+        bridge.add_members(NetworkName(words[1]));
       }
     }
   }
@@ -121,7 +117,7 @@ class IfconfigReader {
   void AddAddress(std::string_view ip, uint32_t prefix) {
     if (interface_->addresses_size() >= static_cast<int>(kAddressesPerInterfaceMax)) return;
     v1::NodeAddress& address = *interface_->add_addresses();
-    address.set_ip(Name(ip));
+    address.set_ip(NetworkName(ip));
     address.set_prefix_length(prefix);
     address.set_interface_name(interface_->name());
   }
@@ -139,8 +135,8 @@ bool ReadServiceDetail(std::string_view line, NetworkService& service) {
   if (device == inner.npos) return false;
   std::string_view key, port;
   if (!SplitOnce(inner.substr(0, device), ":", key, port)) return false;
-  service.hardware_port = Name(port);
-  service.device = Name(Trim(inner.substr(device + 9)));
+  service.hardware_port = NetworkName(port);
+  service.device = NetworkName(Trim(inner.substr(device + 9)));
   return true;
 }
 
@@ -153,9 +149,9 @@ std::map<std::string, std::string> ParseHardwarePortNames(std::string_view text)
     std::string_view key, value;
     if (!SplitOnce(line, ":", key, value)) continue;
     if (key == "Hardware Port") {
-      port = Name(value);
+      port = NetworkName(value);
     } else if (key == "Device" && !port.empty()) {
-      if (!value.empty() && ports.size() < kInterfacesMax) ports[Name(value)] = port;
+      if (!value.empty() && ports.size() < kInterfacesMax) ports[NetworkName(value)] = port;
       port.clear();
     }
   }
@@ -177,7 +173,7 @@ std::vector<NetworkService> ParseServiceOrder(std::string_view text) {
     if (close == content.npos) continue;
     current = NetworkService{};
     current.is_enabled = content.substr(1, close - 1) != "*";
-    current.name = Name(Trim(content.substr(close + 1)));
+    current.name = NetworkName(Trim(content.substr(close + 1)));
   }
   return services;
 }
@@ -189,14 +185,14 @@ std::optional<ServiceInfo> ParseServiceInfo(std::string_view text) {
     const std::string_view content = Trim(line);
     if (!info) {
       if (!content.ends_with(kHeadingEnd)) return std::nullopt;
-      info.emplace().method = Name(content.substr(0, content.size() - kHeadingEnd.size()));
+      info.emplace().method = NetworkName(content.substr(0, content.size() - kHeadingEnd.size()));
       continue;
     }
     std::string_view key, value;
     if (!SplitOnce(content, ":", key, value) || value == "(null)" || value == "none") continue;
-    if (key == "IP address") info->ip = Name(value);
-    if (key == "Subnet mask") info->subnet_mask = Name(value);
-    if (key == "Router") info->router = Name(value);
+    if (key == "IP address") info->ip = NetworkName(value);
+    if (key == "Subnet mask") info->subnet_mask = NetworkName(value);
+    if (key == "Router") info->router = NetworkName(value);
   }
   return info;
 }
@@ -219,9 +215,9 @@ RoutingTable ParseRoutes(std::string_view text) {
     // Routes that hold only for programs that ask for an interface ("I") decide nothing.
     if (flags.find('I') != flags.npos) continue;
     v1::NetworkRoute& route = table.routes.emplace_back();
-    route.set_destination(Name(words[0]));
-    if (!words[1].starts_with("link#")) route.set_gateway(Name(words[1]));
-    route.set_interface_name(Name(words[3]));
+    route.set_destination(NetworkName(words[0]));
+    if (!words[1].starts_with("link#")) route.set_gateway(NetworkName(words[1]));
+    route.set_interface_name(NetworkName(words[3]));
     route.set_is_reject(flags.find('R') != flags.npos || flags.find('B') != flags.npos);
   }
   return table;
@@ -234,9 +230,9 @@ std::optional<v1::NetworkRoute> ParseRouteGet(std::string_view text) {
     std::string_view key, value;
     if (!SplitOnce(line, ":", key, value)) continue;
     if (key == "route to") is_route = true;
-    if (key == "destination") route.set_destination(Name(value));
-    if (key == "gateway") route.set_gateway(Name(value));
-    if (key == "interface") route.set_interface_name(Name(value));
+    if (key == "destination") route.set_destination(NetworkName(value));
+    if (key == "gateway") route.set_gateway(NetworkName(value));
+    if (key == "interface") route.set_interface_name(NetworkName(value));
     if (key == "flags") route.set_is_reject(value.find("REJECT") != value.npos);
   }
   if (!is_route || route.interface_name().empty()) return std::nullopt;
@@ -250,7 +246,7 @@ std::optional<std::vector<std::string>> ParseSharingDevices(std::string_view tex
   std::vector<std::string> devices;
   for (const json& device : list) {
     if (device.is_string() && devices.size() < kInterfacesMax) {
-      devices.push_back(Name(device.get<std::string>()));
+      devices.push_back(NetworkName(device.get<std::string>()));
     }
   }
   return devices;

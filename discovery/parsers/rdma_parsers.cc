@@ -12,12 +12,9 @@
 namespace macrame::discovery {
 namespace {
 
-constexpr size_t kNameBytesMax = 64;
 constexpr size_t kLogLineBytesMax = 400;
 constexpr std::string_view kMappedPrefix = "::ffff:";
 constexpr std::string_view kMappedLongPrefix = "0000:0000:0000:0000:0000:ffff:";
-
-std::string Name(std::string_view text) { return ToPlainText(text, kNameBytesMax); }
 
 bool IsHex(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789abcdefABCDEF") == text.npos;
@@ -78,8 +75,8 @@ bool ReadGid(std::string_view content, v1::RdmaDevice& device) {
   if (gid.ends_with(',')) gid.remove_suffix(1);  // newer ones add ", RoCE v2"
   v1::RdmaGid& entry = *device.add_gids();
   entry.set_index(static_cast<uint32_t>(*index));
-  entry.set_gid(Name(gid));
-  entry.set_ipv4(Name(MappedIpv4(gid)));
+  entry.set_gid(NetworkName(gid));
+  entry.set_ipv4(NetworkName(MappedIpv4(gid)));
   return true;
 }
 
@@ -109,8 +106,8 @@ std::optional<std::vector<v1::RdmaDevice>> ParseIbvDevices(std::string_view text
     if (!IsHex(words[1]) || words[1].size() != 16) continue;
     if (static_cast<int>(devices->size()) >= kRdmaDevicesMax) break;
     v1::RdmaDevice& device = devices->emplace_back();
-    device.set_name(Name(words[0]));
-    device.set_node_guid(Name(words[1]));
+    device.set_name(NetworkName(words[0]));
+    device.set_node_guid(NetworkName(words[1]));
     device.set_interface_name(InterfaceOf(device.name()));
   }
   return devices;
@@ -128,16 +125,16 @@ std::vector<v1::RdmaDevice> ParseIbvDevinfo(std::string_view text) {
     if (!SplitOnce(content, ":", key, value)) continue;
     if (key == "hca_id") {
       if (static_cast<int>(devices.size()) >= kRdmaDevicesMax) break;
-      devices.emplace_back().set_name(Name(value));
+      devices.emplace_back().set_name(NetworkName(value));
       devices.back().set_interface_name(InterfaceOf(devices.back().name()));
       continue;
     }
     if (devices.empty()) continue;
     v1::RdmaDevice& device = devices.back();
-    if (key == "transport") device.set_transport(Name(value));
-    if (key == "node_guid") device.set_node_guid(Name(value));
+    if (key == "transport") device.set_transport(NetworkName(value));
+    if (key == "node_guid") device.set_node_guid(NetworkName(value));
     if (key == "state") device.set_port_state(StateOf(value));
-    if (key == "link_layer") device.set_link_layer(Name(value));
+    if (key == "link_layer") device.set_link_layer(NetworkName(value));
     if (key == "active_width") device.set_active_width(WidthOf(value));
     // The verbose form has a table of GIDs; one that is empty is an answer too.
     if (key == "gid_tbl_len") device.set_gids_known(true);
@@ -159,7 +156,7 @@ std::map<std::string, uint64_t> ParseClassCounts(std::string_view text) {
   for (const std::string_view line : WholeLines(text)) {
     std::string_view name, value;
     if (!SplitOnce(line, " = ", name, value) || counts.size() >= 1000) continue;
-    if (const auto count = ParseUnsigned(value)) counts[Name(name)] = *count;
+    if (const auto count = ParseUnsigned(value)) counts[NetworkName(name)] = *count;
   }
   return counts;
 }

@@ -9,15 +9,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kNameBytesMax = 128;
+constexpr size_t kDeviceTextBytesMax = 128;
 constexpr int kNestingMax = 8;  // docks behind docks
 constexpr uint32_t kThunderbolt5Gbps = 80;
 constexpr char kDocumentKey[] = "SPThunderboltDataType";
 
-std::string Text(const json& entry, const char* key) {
+std::string PlainText(const json& entry, const char* key) {
   const auto found = entry.find(key);
   return found != entry.end() && found->is_string()
-             ? ToPlainText(found->get<std::string>(), kNameBytesMax)
+             ? ToPlainText(found->get<std::string>(), kDeviceTextBytesMax)
              : "";
 }
 
@@ -72,7 +72,7 @@ v1::Fact OffersRdma(const json& item) {
 
 // A computer has a domain of its own, or offers services; docks, disks and displays have neither.
 bool IsComputer(const json& item) {
-  return !Text(item, "domain_uuid_key").empty() || item.contains("services_title");
+  return !PlainText(item, "domain_uuid_key").empty() || item.contains("services_title");
 }
 
 void ReadPeers(const json& items, uint32_t devices_between, int depth, v1::ThunderboltPort& port) {
@@ -82,9 +82,9 @@ void ReadPeers(const json& items, uint32_t devices_between, int depth, v1::Thund
     const bool is_computer = IsComputer(item);
     if (is_computer && port.peers_size() < kPeersPerPortMax) {
       v1::ThunderboltPeer& peer = *port.add_peers();
-      peer.set_domain_uuid(Text(item, "domain_uuid_key"));
-      peer.set_device_name(Text(item, "device_name_key"));
-      if (peer.device_name().empty()) peer.set_device_name(Text(item, "_name"));
+      peer.set_domain_uuid(PlainText(item, "domain_uuid_key"));
+      peer.set_device_name(PlainText(item, "device_name_key"));
+      if (peer.device_name().empty()) peer.set_device_name(PlainText(item, "_name"));
       peer.set_advertises_rdma(OffersRdma(item));
       peer.set_devices_between(devices_between);
     }
@@ -96,16 +96,16 @@ void ReadPeers(const json& items, uint32_t devices_between, int depth, v1::Thund
 
 v1::ThunderboltPort ReadBus(const json& bus) {
   v1::ThunderboltPort port;
-  port.set_domain_uuid(Text(bus, "domain_uuid_key"));
-  port.set_switch_uid(Text(bus, "switch_uid_key"));
+  port.set_domain_uuid(PlainText(bus, "domain_uuid_key"));
+  port.set_switch_uid(PlainText(bus, "switch_uid_key"));
   const auto tag = bus.find("receptacle_1_tag");
   if (tag != bus.end() && tag->is_object()) {
-    const auto socket = ParseUnsigned(Text(*tag, "receptacle_id_key"));
+    const auto socket = ParseUnsigned(PlainText(*tag, "receptacle_id_key"));
     if (socket && *socket <= 64) port.set_socket(static_cast<uint32_t>(*socket));
-    const std::string status = Text(*tag, "receptacle_status_key");
+    const std::string status = PlainText(*tag, "receptacle_status_key");
     if (status == "receptacle_connected") port.set_connected(v1::FACT_YES);
     if (status == "receptacle_no_devices_connected") port.set_connected(v1::FACT_NO);
-    ReadSpeed(Text(*tag, "current_speed_key"), port);
+    ReadSpeed(PlainText(*tag, "current_speed_key"), port);
   }
   const auto items = bus.find("_items");
   if (items != bus.end()) ReadPeers(*items, 0, 0, port);
@@ -164,18 +164,18 @@ class TextReader {
     const bool in_peer = peer_ != nullptr && indent > peer_indent_;
     if (key == "Domain UUID") {
       (in_peer ? *peer_->mutable_domain_uuid() : *port.mutable_domain_uuid()) =
-          ToPlainText(value, kNameBytesMax);
+          ToPlainText(value, kDeviceTextBytesMax);
     } else if (key == "Device Name" && in_peer) {
-      peer_->set_device_name(ToPlainText(value, kNameBytesMax));
+      peer_->set_device_name(ToPlainText(value, kDeviceTextBytesMax));
     } else if (key == "Protocol ID" && in_peer) {
       TakeProtocol(ParseUnsigned(value));
     } else if (key == "UID" && !in_peer) {
-      port.set_switch_uid(ToPlainText(value, kNameBytesMax));
+      port.set_switch_uid(ToPlainText(value, kDeviceTextBytesMax));
     } else if (key == "Status" && !in_peer) {
       if (value == "Device connected") port.set_connected(v1::FACT_YES);
       if (value == "No device connected") port.set_connected(v1::FACT_NO);
     } else if (key == "Speed" && !in_peer) {
-      ReadSpeed(ToPlainText(value, kNameBytesMax), port);
+      ReadSpeed(ToPlainText(value, kDeviceTextBytesMax), port);
     } else if (key == "Receptacle" && !in_peer) {
       const auto socket = ParseUnsigned(value);
       if (socket && *socket <= 64) port.set_socket(static_cast<uint32_t>(*socket));
@@ -189,7 +189,7 @@ class TextReader {
     v1::ThunderboltPort& port = buses_.ports.back();
     if (port.peers_size() >= kPeersPerPortMax) return;
     peer_ = port.add_peers();
-    peer_->set_device_name(ToPlainText(name, kNameBytesMax));
+    peer_->set_device_name(ToPlainText(name, kDeviceTextBytesMax));
     peer_indent_ = indent;
   }
 

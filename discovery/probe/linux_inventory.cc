@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFactBytesMax = 200;
 constexpr size_t kDisksMax = 16;
 
 std::string Unquoted(std::string_view text) {

@@ -14,8 +14,6 @@
 namespace macrame::discovery {
 namespace {
 
-constexpr size_t kFactBytesMax = 200;
-
 // One collection: the answers are kept so that a later step can name the command that owed a fact.
 class MacCollection {
  public:

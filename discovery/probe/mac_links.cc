@@ -14,7 +14,6 @@
 namespace macrame::discovery {
 namespace {
 
-constexpr size_t kFactBytesMax = 200;
 constexpr size_t kOutputBytesMax = 4096;
 constexpr char kSharingPreferences[] =
     "/Library/Preferences/SystemConfiguration/com.apple.nat.plist";

@@ -96,7 +96,7 @@ int Step(double value, double factor) {
 
 // Better is smaller. Wi-Fi and link-local addresses come last whatever they measured: they are not
 // steady enough to be compared by one figure.
-auto KeyOf(const Way& way) {
+auto OrderOf(const Way& way) {
   return std::make_tuple(way.kind == v1::INTERFACE_KIND_WIFI, way.link_local,
                          -Step(way.bandwidth(), kBandwidthStep), KindRank(way.kind),
                          Step(way.round_trip_us(), kRoundTripStep), way.from_ip, way.to_ip);
@@ -153,7 +153,7 @@ class PathChooser {
     ListWays();
     const Way* best = nullptr;
     for (const Way& way : ways_) {
-      if (!way.refused && (best == nullptr || KeyOf(way) < KeyOf(*best))) best = &way;
+      if (!way.refused && (best == nullptr || OrderOf(way) < OrderOf(*best))) best = &way;
     }
     if (best == nullptr) return std::nullopt;
     if (previous != nullptr) best = Keep(*previous, best);

@@ -85,9 +85,10 @@ size_t FirstOpener(const Transcript& t, std::string_view text, size_t from) {
   return first;
 }
 
-// Whether a value that a block's closing tag stands in (next) goes on behind it: its own closing
-// tag comes, and before that no other block begins. A file that speaks of calls has such lines.
-Reading<bool> GoesOnBehindCloser(Transcript& t, const ValueTags& tags) {
+// Of a value that a block's closing tag stands in (next): how far behind its own closing tag comes,
+// with no other block beginning before; none: the block's tag ends it. A file that speaks of calls
+// has such lines.
+Reading<std::optional<size_t>> EndBehindCloser(Transcript& t, const ValueTags& tags) {
   TextSource& in = t.source;
   size_t longest = tags.close.size();
   for (const std::string& opener : t.dialect.openers) longest = std::max(longest, opener.size());
@@ -95,27 +96,17 @@ Reading<bool> GoesOnBehindCloser(Transcript& t, const ValueTags& tags) {
   for (;;) {
     const size_t opener = FirstOpener(t, in.rest(), from);
     const size_t close = in.rest().find(tags.close, from);
-    if (opener < close) co_return false;
+    if (opener < close) co_return std::optional<size_t>();
     if (close != std::string_view::npos) {
       const bool is_end = co_await in.IsFollowedBy(close + tags.close.size(), tags.behind);
-      if (is_end) co_return true;
+      if (is_end) co_return std::optional<size_t>(close);
       from = close + tags.close.size();
       continue;
     }
     from = std::max(from, in.rest().size() - std::min(in.rest().size(), longest));
     const bool more = co_await in.More();
-    if (!more) co_return false;
+    if (!more) co_return std::optional<size_t>();
   }
-}
-
-// Whether the tag that stands next ends the value.
-Reading<bool> IsValueEnd(Transcript& t, const ValueTags& tags, bool is_closer) {
-  if (!is_closer) {
-    const bool follows = co_await t.source.IsFollowedBy(tags.close.size(), tags.behind);
-    co_return follows;
-  }
-  const bool goes_on = co_await GoesOnBehindCloser(t, tags);
-  co_return !goes_on;
 }
 
 // The value of a parameter up to its closing tag, or to the block's where that is missing; the
@@ -141,11 +132,17 @@ Reading<ValueEnd> ReadValue(Transcript& t, const ValueKinds& kinds, const ValueT
   size_t which = TextSource::kNone;
   for (;;) {
     which = co_await t.source.CopyTo(ends, take);
-    if (which == TextSource::kNone) break;
-    const bool is_end = co_await IsValueEnd(t, tags, /*is_closer=*/which != 0);
-    if (is_end) break;
-    take(ends[which]);
-    t.source.Skip(ends[which].size());
+    size_t text = 0;  // of what stands next, the tag with it
+    if (which == 0) {
+      const bool follows = co_await t.source.IsFollowedBy(tags.close.size(), tags.behind);
+      if (!follows) text = tags.close.size();
+    } else if (which == 1) {
+      const std::optional<size_t> end = co_await EndBehindCloser(t, tags);
+      text = end.value_or(0);
+    }
+    if (text == 0) break;
+    take(t.source.rest().substr(0, text));
+    t.source.Skip(text);
   }
   ValueEnd end;
   end.is_whole = which != TextSource::kNone || !t.is_cut;
