@@ -51,7 +51,7 @@ int LoadAndWait(const Invocation& run, AgentClient& client, const v1::LoadModelR
                       [&] { return interrupt.interrupted(); });
   }
   if (interrupt.interrupted()) {
-    // What waits for memory is loaded for whoever waits.
+    // A load that waits for memory ends with its caller; no deployment was written yet.
     const bool goes_on = !last.status().deployment().model_name().empty();
     *environment.err << "Not waiting any longer; "
                      << (goes_on ? absl::StrCat("the load goes on. 'clusterctl model unload ",

@@ -41,6 +41,11 @@ void CountPromises(const PreemptionInput& wanted, const ClusterView& state,
 
 namespace {
 
+v1::PlanResult WithEvicted(planner::PlacedDeployment placed) {
+  placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
+  return std::move(placed.plan);
+}
+
 // A plan for which only deployments of `unused` go: of the least recently used ones, as many as are
 // needed.
 std::optional<v1::PlanResult> PlaceByUnloading(const v1::PlanRequest& request,
@@ -72,8 +77,7 @@ std::optional<v1::PlanResult> PlaceByUnloading(const v1::PlanRequest& request,
       placed = std::move(fewer);
     }
   }
-  placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
-  return std::move(placed.plan);
+  return WithEvicted(std::move(placed));
 }
 
 }  // namespace
@@ -106,10 +110,7 @@ v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wa
   if (wanted.may_evict) {
     further.priority = wanted.priority;
     planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, further);
-    if (!placed.evicted.empty()) {
-      placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
-      return std::move(placed.plan);
-    }
+    if (!placed.evicted.empty()) return WithEvicted(std::move(placed));
   }
   // What could be unloaded by hand.
   further.priority = std::numeric_limits<int32_t>::max();

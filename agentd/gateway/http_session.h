@@ -3,9 +3,9 @@
 // One connection: reads requests one after the other, checks them, answers. On the io thread only.
 //
 // Life of a request: head (limits, deadline) → Host → route → body (limits, deadline) →
-// request checked → generation → body or event stream. While an answer is on its way the connection
-// is read from as well: its end cancels the generation, and what a client has sent ahead waits for
-// its turn.
+// request checked → generation → body or event stream. While an answer is on its way the
+// connection is read from as well: its end cancels the generation, and what a client has sent ahead
+// waits for its turn.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>

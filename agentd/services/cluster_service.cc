@@ -38,6 +38,11 @@ constexpr Duration kFreedPause = std::chrono::milliseconds(300);
 // Whether models are still in use is looked at anew after so long.
 constexpr Duration kUsedPause = std::chrono::seconds(2);
 
+Duration LimitOf(const v1::LoadModelRequest& request) {
+  return std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
+                                                             : request.timeout_ms());
+}
+
 // Deployments of `unused` that a plan needs the memory of; empty: it needs none, or others, too.
 std::vector<std::string> UnusedToUnload(const v1::PlanResult& result,
                                         const std::vector<std::string>& unused) {
@@ -228,10 +233,7 @@ void ClusterService::StopLeading() { loads_.EndAll(CoordinatorWay::NoCoordinator
 
 void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelRequest& request,
                                  ServerStream stream) {
-  const Duration timeout =
-      std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
-                                                          : request.timeout_ms()) +
-      std::chrono::seconds(30);
+  const Duration timeout = LimitOf(request) + std::chrono::seconds(30);
   way_.At(
       caller, [this, request, stream] { LoadHere(request, stream); },
       [request, stream, timeout](transport::PeerChannel& channel) {
@@ -257,8 +259,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
-  const auto limit = std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
-                                                                         : request.timeout_ms());
+  const Duration limit = LimitOf(request);
   const MonotonicTime now = parts_.dispatcher.Now();
   TryLoad({request, std::move(stream), now + limit, now + limit * 3 / 4, false, false});
 }
@@ -332,19 +333,17 @@ bool ClusterService::WriteWaiting(const LoadAttempt& attempt, const std::string&
 
 void ClusterService::UnloadFor(const std::string& name, std::vector<std::string> names,
                                std::function<void(const absl::Status&)> done) {
-  freed_until_ = parts_.dispatcher.Now() + kFreedSeenLimit;
   if (names.empty()) return done(absl::OkStatus());
   const std::string next = std::move(names.back());
   names.pop_back();
   // Somebody may have come to use it since.
   const std::vector<std::string> unused = unused_(kUnusedMin);
-  if (std::find(unused.begin(), unused.end(), next) == unused.end()) {
-    freed_until_ = parts_.dispatcher.Now();
-    return done(absl::OkStatus());
-  }
+  if (std::find(unused.begin(), unused.end(), next) == unused.end()) return done(absl::OkStatus());
   spdlog::info("model {} is unloaded: nobody uses it, and {} needs its memory", next, name);
+  freed_until_ = parts_.dispatcher.Now() + kUnloadGoneLimit + kFreedSeenLimit;
   UnloadHere(next, [this, name, names = std::move(names),
                     done = std::move(done)](const absl::StatusOr<v1::UnloadModelResponse>& gone) {
+    freed_until_ = parts_.dispatcher.Now() + kFreedSeenLimit;
     // One that somebody else has unloaded meanwhile is gone as well.
     if (!gone.ok() && !absl::IsNotFound(gone.status())) return done(gone.status());
     UnloadFor(name, names, done);

@@ -133,9 +133,7 @@ bool ModelDemand::Await(const std::shared_ptr<Call>& call) {
     StartLoad(model);
     load = loads_.find(model);
   }
-  // Those whose clients have left take nobody's place.
   std::list<std::shared_ptr<Call>>& waiting = load->second.waiting;
-  waiting.remove_if([](const std::shared_ptr<Call>& one) { return one->is_over(); });
   if (waiting.size() >= kDemandWaitersMax) {
     call->Finish(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                               absl::StrCat("'", model, "' is being loaded, and ", kDemandWaitersMax,

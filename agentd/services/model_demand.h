@@ -79,7 +79,7 @@ class ModelDemand : public InferenceBackend {
   bool HasFiles(const std::string& model) const;
   void StartLoad(const std::string& model);
   void OnLoaded(const std::string& model, const absl::Status& status);
-  // One of those that wait has left: without any the load is not waited for.
+  // One of those that wait has left, and takes nobody's place: without any the load is given up.
   void OnLeft(const std::string& model);
   void Unload(const std::string& model);
   transport::PeerChannel& Self();

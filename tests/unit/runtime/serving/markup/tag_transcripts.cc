@@ -173,7 +173,8 @@ const std::vector<TranscriptCase>& TagTranscripts() {
       {"dsml", "types said",
        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
        "name=\"city\" string=\"true\">12</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
-       "string=\"false\">12</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       "string=\"false\">12</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+       "</｜DSML｜function_calls>",
        "call 0 get_weather: {\"city\": \"12\", \"days\": 12}\n"},
   };
   return cases;
