@@ -134,7 +134,7 @@ absl::Status Agent::Impl::Start() {
                ShortId(parts_.self), parts_.own.identity().incarnation());
   StartIdentity();
   StartOwnParts();
-  absl::Status status = parts_.local_server.StartUnix(config_.socket_path);
+  absl::Status status = parts_.local_server->StartUnix(config_.socket_path);
   if (status.ok() && !config_.socket_group.empty()) {
     status = transport::ShareSocket(config_.socket_path, config_.socket_group);
   }
@@ -150,7 +150,7 @@ absl::Status Agent::Impl::Start() {
 }
 
 void Agent::Impl::StartOwnParts() {
-  parts_.supervisor.OnChange([this] {
+  parts_.supervisor->OnChange([this] {
     parts_.own.ForgetRanks();
     parts_.links.NoteRanks(parts_.own.ranks());
     parts_.gang_controller.Wake();
@@ -159,8 +159,8 @@ void Agent::Impl::StartOwnParts() {
     parts_.heartbeats.SendNews();
     Hurry();
   });
-  const absl::Status engine = parts_.supervisor.Start();
-  parts_.prober.Start([this](const v1::Inventory&) {
+  const absl::Status engine = parts_.supervisor->Start();
+  parts_.prober->Start([this](const v1::Inventory&) {
     parts_.gang_controller.Wake();
     parts_.cluster_service.NoteChange();
   });
@@ -169,9 +169,9 @@ void Agent::Impl::StartOwnParts() {
     mlx.set_name("mlx");
     mlx.set_version(kMlxVersion);
     mlx.set_device(kEngineDevice);
-    parts_.prober.SetEngines({mlx}, std::nullopt);
-    parts_.library.ExpectSecondEngine();
-    parts_.second_engine.Start(config_.mlx_lm_python, [this, mlx](runtime::SecondEngine second) {
+    parts_.prober->SetEngines({mlx}, std::nullopt);
+    parts_.library->ExpectSecondEngine();
+    parts_.second_engine->Start(config_.mlx_lm_python, [this, mlx](runtime::SecondEngine second) {
       Took(mlx, std::move(second));
     });
   } else {
@@ -179,8 +179,8 @@ void Agent::Impl::StartOwnParts() {
     engine_trouble_ =
         MakeReason(reasons::kEngineMissing, std::string(engine.message()), parts_.self.value());
   }
-  parts_.library.Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
-    parts_.prober.SetModels(std::move(models));
+  parts_.library->Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
+    parts_.prober->SetModels(std::move(models));
   });
   TellOfState();
   parts_.links.Start();
@@ -193,14 +193,14 @@ void Agent::Impl::Took(const v1::Engine& own, runtime::SecondEngine second) {
     mlx_lm.set_name(runtime::kMlxLmEngine);
     mlx_lm.set_version(second.mlx_lm->version);
     mlx_lm.set_device(second.mlx_lm->device);
-    parts_.prober.SetEngines({own, mlx_lm}, std::nullopt);
-    parts_.supervisor.SetPython(second.mlx_lm->python);
+    parts_.prober->SetEngines({own, mlx_lm}, std::nullopt);
+    parts_.supervisor->SetPython(second.mlx_lm->python);
     spdlog::info("mlx-lm {} ({}) serves models that rankd does not know", second.mlx_lm->version,
                  second.mlx_lm->python);
   } else if (!config_.mlx_lm_python.empty()) {
     spdlog::warn("no second engine: {}", LogText(absl::NotFoundError(second.why_not)));
   }
-  parts_.library.SetSecondEngine(std::move(second));
+  parts_.library->SetSecondEngine(std::move(second));
 }
 
 absl::Status Agent::Impl::StartTrust() {
@@ -301,7 +301,7 @@ absl::Status Agent::Impl::JoinInsecure() {
 
 absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials,
                                      bool plain) {
-  auto server = std::make_unique<transport::GrpcServer>(dispatcher_);
+  auto server = parts_.platform.MakeServer();
   server->SetMemberCheck([this](const NodeId& node) { return parts_.members.IsMember(node); });
   parts_.agent_service.Register(*server);
   parts_.cluster_service.Register(*server);
@@ -351,9 +351,8 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
     TakeInterfaces(interfaces);
   };
   parts_.beacons.reset();
-  parts_.beacons = std::make_unique<discovery::BeaconService>(
-      dispatcher_, std::move(options), parts_.own.identity(), std::move(trust),
-      std::move(callbacks));
+  parts_.beacons = parts_.platform.MakeBeaconService(std::move(options), parts_.own.identity(),
+                                                     std::move(trust), std::move(callbacks));
   parts_.beacons->Start();
   TakeInterfaces(parts_.beacons->interfaces());
 }
@@ -708,7 +707,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
         absl::StrCat("the audit log of this node can't be written: ", parts_.audit.trouble()),
         parts_.self.value()));
   }
-  for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
+  for (const v1::Reason& reason : parts_.library->broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
   AddTrustProblems(problems);
   return problems;
@@ -734,13 +733,15 @@ void Agent::Impl::AddTrustProblems(std::vector<v1::Reason>& problems) const {
   }
 }
 
-Agent::Agent(transport::AsioDispatcher& dispatcher, const Config& config,
-             std::unique_ptr<StateStore> store, std::string machine)
-    : impl_(std::make_unique<Impl>(dispatcher, config, std::move(store), machine)) {}
+Agent::Agent(Platform& platform, const Config& config, std::unique_ptr<StateStore> store,
+             std::string machine)
+    : impl_(std::make_unique<Impl>(platform, config, std::move(store), machine)) {}
 
 Agent::~Agent() = default;
 
 absl::Status Agent::Start() { return impl_->Start(); }
+
+AgentParts& Agent::parts() { return impl_->parts(); }
 
 void Agent::Shutdown(std::function<void()> done) { impl_->Shutdown(std::move(done)); }
 

@@ -12,9 +12,11 @@
 #include "absl/status/status.h"
 #include "agentd/config/config.h"
 #include "agentd/cores/state_store.h"
-#include "transport/asio_dispatcher.h"
+#include "agentd/platform.h"
 
 namespace macrame::agentd {
+
+struct AgentParts;
 
 // What the agent does last of all takes no longer than this.
 inline constexpr Duration kShutdownLimit = std::chrono::milliseconds(4500);
@@ -22,8 +24,9 @@ inline constexpr Duration kShutdownLimit = std::chrono::milliseconds(4500);
 class Agent {
  public:
   // `store` is open: its node id and incarnation are this agent's. `machine`: NodeIdentity.machine.
-  Agent(transport::AsioDispatcher& dispatcher, const Config& config,
-        std::unique_ptr<StateStore> store, std::string machine);
+  // `platform` outlives this.
+  Agent(Platform& platform, const Config& config, std::unique_ptr<StateStore> store,
+        std::string machine);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -37,6 +40,9 @@ class Agent {
   // and others have what it had, for `drain_timeout_s` at the most. Then says goodbye and ends the
   // ranks; `done` within kShutdownLimit of that. Once.
   void Shutdown(std::function<void()> done);
+
+  // What it is made of, for whoever checks it from outside (agent_parts.h).
+  AgentParts& parts();
 
  private:
   class Impl;

@@ -86,7 +86,7 @@ void Agent::Impl::OnRefused(const v1::HeartbeatResponse& answer) {
     spdlog::critical("{}; {}", why.message(), why.remedy());
     if (was_sure) {
       parts_.leases.Resign();
-      parts_.supervisor.StopRanks("", ~uint64_t{0}, why.message());
+      parts_.supervisor->StopRanks("", ~uint64_t{0}, why.message());
     }
     parts_.cluster_service.NoteChange();
   }

@@ -20,14 +20,15 @@ namespace macrame::agentd {
 
 class Agent::Impl {
  public:
-  Impl(transport::AsioDispatcher& dispatcher, const Config& config,
-       std::unique_ptr<StateStore> store, const std::string& machine)
-      : dispatcher_(dispatcher),
+  Impl(Platform& platform, const Config& config, std::unique_ptr<StateStore> store,
+       const std::string& machine)
+      : dispatcher_(platform.dispatcher()),
         config_(config),
-        parts_(dispatcher, config, std::move(store), machine, MakeEvents()) {}
+        parts_(platform, config, std::move(store), machine, MakeEvents()) {}
 
   absl::Status Start();
   void Shutdown(std::function<void()> done);
+  AgentParts& parts() { return parts_; }
   ~Impl();
 
  private:
@@ -83,7 +84,7 @@ class Agent::Impl {
   void StopWhenTold(MonotonicTime latest);
   void FinishShutdown();
 
-  transport::AsioDispatcher& dispatcher_;
+  transport::Dispatcher& dispatcher_;
   const Config config_;
   AgentParts parts_;
   bool joined_ = false;

@@ -1,7 +1,6 @@
 #include "agentd/agent_parts.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/version.h"
@@ -46,10 +45,8 @@ discovery::InventoryInputs InventoryInputsOf(const Config& config, const StateSt
   return inputs;
 }
 
-discovery::InventoryProber::Options ProberOptionsOf(const transport::Clock& clock) {
-  discovery::InventoryProber::Options options;
-  options.first_revision = clock.UnixMs();
-  return options;
+discovery::LinkInputs LinkInputsOf(const OwnNode& own) {
+  return {own.id(), own.identity().hostname(), kMlxVersion};
 }
 
 discovery::FailureLimits FailureLimitsOf(const Config& config) {
@@ -86,11 +83,6 @@ IdentityGuardOptions GuardOptionsOf(const Config& config) {
   return options;
 }
 
-std::function<uint64_t()> SystemRandom() {
-  auto generator = std::make_shared<std::mt19937_64>(std::random_device{}());
-  return [generator] { return (*generator)(); };
-}
-
 HeartbeatOptions HeartbeatOptionsOf(const Config& config) {
   HeartbeatOptions options;
   options.interval = Ms(config.heartbeat_interval_ms);
@@ -125,11 +117,9 @@ LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& c
   LinkTable::Options options;
   options.allow_vpn = config.allow_vpn;
   options.rdma_nodes_max = static_cast<uint32_t>(config.rdma_nodes_max);
-  options.probe_interval = std::chrono::seconds(config.link_probe_interval_s);
   options.support_lists = {config.support_list.empty() ? config.state_folder + "/support.yaml"
                                                        : ExpandHome(config.support_list)};
   options.first_revision = clock.UnixMs();
-  options.mlx_version = kMlxVersion;
   return options;
 }
 
@@ -161,22 +151,23 @@ std::set<NodeId> AgentParts::Able() const {
   return able;
 }
 
-AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
+AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                        std::unique_ptr<StateStore> store_in, const std::string& machine,
                        AgentEvents events)
-    : dispatcher(dispatcher_in),
+    : platform(platform_in),
+      dispatcher(platform.dispatcher()),
       config(config_in),
       store(std::move(store_in)),
       self(store->node_id()),
-      supervisor(SupervisorOptionsOf(config, *store), &dispatcher),
-      prober(dispatcher, InventoryInputsOf(config, *store), ProberOptionsOf(dispatcher)),
-      own(dispatcher, FirstIdentity(config, *store, machine), prober, supervisor),
+      supervisor(platform.MakeSupervisor(SupervisorOptionsOf(config, *store))),
+      prober(platform.MakeInventoryProber(InventoryInputsOf(config, *store), dispatcher.UnixMs())),
+      own(dispatcher, FirstIdentity(config, *store, machine), *prober, *supervisor),
       guard(store->last_machine(), GuardOptionsOf(config), dispatcher.Now()),
       members(dispatcher, own.identity(), FailureLimitsOf(config),
               {events.on_member, events.on_probe, events.on_ask, events.on_gone}),
-      election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
+      election(self, ElectionOptionsOf(config), store->loaded_grant(), platform.Random(),
                dispatcher.Now()),
-      channels(dispatcher, self),
+      channels(platform.ChannelMaker(self)),
       replicator(dispatcher, self, *store, election, channels, {},
                  {[this] {
                     if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
@@ -207,21 +198,24 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       revocations({dispatcher, election, *store, replicator, member_writer, members, channels, self,
                    events.on_revoked}),
       links({dispatcher, own, members, election, replicator, channels,
-             [this] { return IsServing(own.ranks()); }, events.on_links_changed},
+             [this] { return IsServing(own.ranks()); }, events.on_links_changed,
+             platform.MakeLinkProber(LinkInputsOf(own),
+                                     std::chrono::seconds(config.link_probe_interval_s)),
+             platform.MakeLinkMeasurer()},
             LinkOptionsOf(config, dispatcher)),
-      library(dispatcher, config.model_folders, config.rankd_path),
-      second_engine(dispatcher),
+      library(platform.MakeModelLibrary(config.model_folders, config.rankd_path)),
+      second_engine(platform.MakeSecondEngineProbe()),
       orders(
-          election, library, supervisor,
+          election, *library, *supervisor,
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },
            [this] { return own.memory(); }, [this] { return own.draining(); }}),
-      calls(self, channels, orders, library),
+      calls(self, channels, orders, *library),
       views(dispatcher, own, members, reports, election, *store, replicator.desired()),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
                       ReconcilerOptionsOf(config), events.on_deployment_changed),
-      router(dispatcher, self, replicator, channels, supervisor, GiveWayLimit(config)),
+      router(dispatcher, self, replicator, channels, *supervisor, GiveWayLimit(config)),
       reporter({dispatcher, election, members, member_writer, views, gang_controller, own, links,
                 events.problems}),
       heartbeats(
@@ -232,9 +226,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer,
            [this](const NodeId& node) { return reports.NewsHeard(node); }, events.is_urgent}),
       link_service({dispatcher, links, views, election, replicator, members, channels,
-                    gang_controller, supervisor, self, [this] { return reporter.Problems(); }}),
-      trace_service({channels, replicator, supervisor, self}),
-      agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, library,
+                    gang_controller, *supervisor, self, [this] { return reporter.Problems(); }}),
+      trace_service({channels, replicator, *supervisor, self}),
+      agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
                        reporter, router, member_writer, config.log_file}),
@@ -250,7 +244,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       })),
       access_service({{dispatcher, election, channels, own}, replicator, audit}),
       gateway_orders({dispatcher, audit, config.socket_path}),
-      local_server(dispatcher) {
+      local_server(platform.MakeServer()) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
   router.SetIsDead([this](const NodeId& node) {
@@ -259,16 +253,16 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   });
   replicator.SetKeeps([this](std::string_view key) { return gang_controller.Keeps(key); });
   cluster_service.SetUnused([this](Duration unused_for) { return demand.Unused(unused_for); });
-  cluster_service.Register(local_server);
-  link_service.RegisterCluster(local_server);
-  trace_service.RegisterCluster(local_server);
-  enrolment.RegisterLocal(local_server);
-  metrics_service.RegisterLocal(local_server);
-  event_service.Register(local_server);
+  cluster_service.Register(*local_server);
+  link_service.RegisterCluster(*local_server);
+  trace_service.RegisterCluster(*local_server);
+  enrolment.RegisterLocal(*local_server);
+  metrics_service.RegisterLocal(*local_server);
+  event_service.Register(*local_server);
   gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
-  access_service.RegisterCluster(local_server);
-  access_service.RegisterLocal(local_server);
-  local_server.SetObserver(AuditObserver(audit));
+  access_service.RegisterCluster(*local_server);
+  access_service.RegisterLocal(*local_server);
+  local_server->SetObserver(AuditObserver(audit));
 }
 
 }  // namespace macrame::agentd

@@ -19,7 +19,6 @@
 #include "agentd/links/link_table.h"
 #include "agentd/node/heartbeat_sender.h"
 #include "agentd/node/member_monitor.h"
-#include "agentd/node/model_library.h"
 #include "agentd/node/node_calls.h"
 #include "agentd/node/node_trust.h"
 #include "agentd/node/node_views.h"
@@ -27,7 +26,7 @@
 #include "agentd/node/peer_channels.h"
 #include "agentd/node/rank_orders.h"
 #include "agentd/node/report_table.h"
-#include "agentd/node/second_engine_probe.h"
+#include "agentd/platform.h"
 #include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/cluster_service.h"
@@ -45,11 +44,6 @@
 #include "agentd/state/member_writer.h"
 #include "agentd/state/revocations.h"
 #include "agentd/state/state_replicator.h"
-#include "discovery/beacons/beacon_service.h"
-#include "discovery/probe/inventory.h"
-#include "runtime/supervisor/rank_supervisor.h"
-#include "transport/asio_dispatcher.h"
-#include "transport/grpc_server.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -80,15 +74,16 @@ struct AgentParts {
   // node.
   std::set<NodeId> Able() const;
 
-  AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
-             std::unique_ptr<StateStore> store_in, const std::string& machine, AgentEvents events);
+  AgentParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
+             const std::string& machine, AgentEvents events);
 
-  transport::AsioDispatcher& dispatcher;
+  Platform& platform;
+  transport::Dispatcher& dispatcher;
   const Config config;
   std::unique_ptr<StateStore> store;
   const NodeId self;
-  runtime::RankSupervisor supervisor;
-  discovery::InventoryProber prober;
+  const std::unique_ptr<runtime::RankSupervisor> supervisor;
+  const std::unique_ptr<discovery::InventoryProber> prober;
   OwnNode own;
   IdentityGuard guard;
   ReportTable reports;
@@ -106,8 +101,8 @@ struct AgentParts {
   NodeTrust trust;
   Revocations revocations;
   LinkTable links;
-  ModelLibrary library;
-  SecondEngineProbe second_engine;
+  const std::unique_ptr<ModelLibrary> library;
+  const std::unique_ptr<SecondEngineProbe> second_engine;
   RankOrders orders;
   NodeCalls calls;
   NodeViews views;
@@ -129,8 +124,8 @@ struct AgentParts {
   std::shared_ptr<GatewayAccess> access;  // the gateway has it too
   AccessService access_service;
   GatewayOrders gateway_orders;
-  transport::GrpcServer local_server;
-  std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
+  const std::unique_ptr<transport::RpcServer> local_server;
+  std::unique_ptr<transport::RpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;
   std::unique_ptr<Gateway> gateway;
 };

@@ -48,7 +48,7 @@ void Agent::Impl::Shutdown(std::function<void()> done) {
 
 DepartureView Agent::Impl::SeeDeparture() {
   DepartureView view;
-  view.requests = parts_.router.under_way() + parts_.supervisor.generations();
+  view.requests = parts_.router.under_way() + parts_.supervisor->generations();
   if (parts_.gateway != nullptr) view.requests += parts_.gateway->requests();
   const std::vector<v1::RankStatus> all = parts_.views.AllRanks();
   for (const v1::RankStatus& own : parts_.own.ranks()) {
@@ -105,7 +105,7 @@ void Agent::Impl::StopWhenTold(MonotonicTime latest) {
   }
   if (parts_.beacons != nullptr) parts_.beacons->Stop();
   dispatcher_.PostAfter(kShutdownLimit - kEndedAnswersLimit, [this] { FinishShutdown(); });
-  parts_.supervisor.ShutDown([this] {
+  parts_.supervisor->ShutDown([this] {
     // The goodbyes are on their way; they need not be answered, but they should get out.
     dispatcher_.PostAfter(std::chrono::milliseconds(150), [this] { FinishShutdown(); });
   });
@@ -123,13 +123,13 @@ Agent::Impl::~Impl() {
   stopping_ = true;
   parts_.gateway.reset();
   parts_.beacons.reset();
-  parts_.second_engine.Stop();
-  parts_.library.Stop();
+  parts_.second_engine->Stop();
+  parts_.library->Stop();
   parts_.enrolment.Stop();
   // Answers under way end here, while everybody who waits for them is still there.
   parts_.channels.Clear();
   if (parts_.peer_server != nullptr) parts_.peer_server->Stop(Duration::zero());
-  parts_.local_server.Stop(Duration::zero());
+  parts_.local_server->Stop(Duration::zero());
 }
 
 }  // namespace macrame::agentd

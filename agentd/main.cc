@@ -22,7 +22,9 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/version.h"
 #include "agentd/config/config.h"
+#include "agentd/cores/sqlite_state_store.h"
 #include "agentd/logging.h"
+#include "agentd/machine_platform.h"
 #include "discovery/probe/machine_id.h"
 #include "transport/core_dumps.h"
 #include "transport/descriptor_limit.h"
@@ -115,13 +117,13 @@ void PrepareProcess() {
 #endif
 }
 
-absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const Config& config) {
-  return StateStore::Open(config.state_folder,
-                          NodeId(transport::HexEncode(transport::RandomBytes(16))));
+absl::StatusOr<std::unique_ptr<SqliteStateStore>> OpenStore(const Config& config) {
+  return SqliteStateStore::Open(config.state_folder,
+                                NodeId(transport::HexEncode(transport::RandomBytes(16))));
 }
 
 int MakeNewIdentity(const Config& config) {
-  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(config);
+  absl::StatusOr<std::unique_ptr<SqliteStateStore>> store = OpenStore(config);
   if (!store.ok()) return Misconfigured(store.status());
   const NodeId before = (*store)->node_id();
   const NodeId fresh(transport::HexEncode(transport::RandomBytes(16)));
@@ -137,7 +139,7 @@ int Serve(const Config& config) {
   absl::Status logging = StartLogging(config.log_level, config.log_file, config.log_to_stderr);
   if (!logging.ok()) return Misconfigured(logging);
   transport::RouteGrpcLogs();
-  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(config);
+  absl::StatusOr<std::unique_ptr<SqliteStateStore>> store = OpenStore(config);
   if (!store.ok()) {
     spdlog::critical("{}", LogText(store.status()));
     return kExitMisconfigured;
@@ -149,7 +151,8 @@ int Serve(const Config& config) {
         absl::StrCat("machine_id_file: ", config.machine_id_file, " can't be read or is empty")));
   }
   transport::AsioDispatcher dispatcher;
-  Agent agent(dispatcher, config, std::move(*store), machine);
+  MachinePlatform platform(dispatcher);
+  Agent agent(platform, config, std::move(*store), machine);
   boost::asio::signal_set signals(dispatcher.io(), SIGTERM, SIGINT);
   bool asked = false;
   std::function<void(const boost::system::error_code&, int)> on_signal =

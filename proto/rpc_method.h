@@ -11,7 +11,7 @@ namespace macrame {
 // Who may call a method.
 enum class Access {
   kLocal,        // who may open the unix socket, alone
-  kMember,       // also nodes that this one knows as members (GrpcServer::SetMemberCheck)
+  kMember,       // also nodes that this one knows as members (RpcServer::SetMemberCheck)
   kCertificate,  // also every node with a certificate of this cluster; an order's fence is checked
                  // by its handler
 };

@@ -243,32 +243,28 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   std::function<void(const absl::Status&)> on_ended_;
 };
 
+namespace {
+
 // What handlers hold: when the last copy goes without a word, the caller is told so.
-class ServerStream::Call {
+class GrpcCall final : public ServerStream::Call {
  public:
-  explicit Call(std::shared_ptr<CallReactor> reactor) : reactor_(std::move(reactor)) {}
-  ~Call() { reactor_->End(absl::InternalError("the agent dropped the call")); }
-  CallReactor& reactor() { return *reactor_; }
+  explicit GrpcCall(std::shared_ptr<CallReactor> reactor) : reactor_(std::move(reactor)) {}
+  ~GrpcCall() override { reactor_->End(absl::InternalError("the agent dropped the call")); }
+
+  bool Write(const google::protobuf::MessageLite& message) override {
+    return reactor_->Write(message);
+  }
+  void Answer(const google::protobuf::MessageLite& message) override { reactor_->Answer(message); }
+  void Finish(const absl::Status& status) override { reactor_->End(status); }
+  void OnCancel(std::function<void()> on_cancel) override {
+    reactor_->NotifyCancel(std::move(on_cancel));
+  }
 
  private:
-  std::shared_ptr<CallReactor> reactor_;
+  const std::shared_ptr<CallReactor> reactor_;
 };
 
-bool ServerStream::Write(const google::protobuf::MessageLite& message) const {
-  return call_ != nullptr && call_->reactor().Write(message);
-}
-
-void ServerStream::Answer(const google::protobuf::MessageLite& message) const {
-  if (call_ != nullptr) call_->reactor().Answer(message);
-}
-
-void ServerStream::Finish(const absl::Status& status) const {
-  if (call_ != nullptr) call_->reactor().End(status);
-}
-
-void ServerStream::OnCancel(std::function<void()> on_cancel) const {
-  if (call_ != nullptr) call_->reactor().NotifyCancel(std::move(on_cancel));
-}
+}  // namespace
 
 struct GrpcServer::Parts {
   explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in) {}
@@ -405,7 +401,7 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
       return call->End(absl::InvalidArgumentError("the request can't be parsed"));
     }
     const std::weak_ptr<CallReactor> watched = call;
-    ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
+    ServerStream stream(std::make_shared<GrpcCall>(std::move(call)));
     dispatcher.Post(
         [this, weak = std::weak_ptr<bool>(alive), path, method, caller, message, watched, stream] {
           if (weak.expired()) return;

@@ -1,148 +1,48 @@
 #pragma once
 
-// A gRPC server whose handlers run on the owner thread. Methods are registered by their path, with
-// generated messages; no gRPC header is needed to use it.
+// RpcServer over gRPC.
 //
 // Limits: a message may have kMessageBytesMax (peer_channel.h); at most kCallsMax calls are open at
 // once, more are refused with RESOURCE_EXHAUSTED; a stream whose reader falls
-// kStreamBacklogBytesMax behind is ended.
+// kStreamBacklogBytesMax behind is ended. Who does not finish the handshake in kHandshakeLimit is
+// closed; how many may be at it is bounded (connection_gate.h).
 
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "proto/ids.h"
-#include "proto/rpc_method.h"
-#include "transport/dispatcher.h"
-
-namespace google::protobuf {
-class MessageLite;
-}
-namespace grpc {
-class ServerCredentials;
-}
+#include "transport/rpc_server.h"
 
 namespace macrame::transport {
 
 inline constexpr int kCallsMax = 512;
 inline constexpr size_t kStreamBacklogBytesMax = 4 * 1024 * 1024;
 
-// Who calls. Over TLS the id is the one in the caller's certificate.
-struct Caller {
-  NodeId node_id;       // empty for a local one
-  bool local = false;   // came over the unix socket
-  std::string address;  // the ip that it came from; empty for a local one
-};
-
-// The answering side of a server stream. Any thread. When the last copy goes without Finish, the
-// stream ends with INTERNAL.
-class ServerStream {
+class GrpcServer final : public RpcServer {
  public:
-  class Call;
-  ServerStream() = default;
-  explicit ServerStream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
-
-  // False when nobody reads any more: cancelled, finished, or too far behind.
-  bool Write(const google::protobuf::MessageLite& message) const;
-  // Writes `message` and finishes with OK, in one packet. Not after Write.
-  void Answer(const google::protobuf::MessageLite& message) const;
-  // The first one counts.
-  void Finish(const absl::Status& status) const;
-  // `on_cancel` runs once on the owner thread if the caller goes away (also when it has already).
-  void OnCancel(std::function<void()> on_cancel) const;
-
- private:
-  std::shared_ptr<Call> call_;
-};
-
-// Register, Start, Stop from the owner thread.
-class GrpcServer {
- public:
-  // Any thread, at most once; when all copies go without a call, the answer is INTERNAL.
-  template <typename Response>
-  using Reply = std::function<void(absl::StatusOr<Response>)>;
-
   explicit GrpcServer(Dispatcher& dispatcher);
   // Stops.
-  ~GrpcServer();
+  ~GrpcServer() override;
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
 
-  // Before Start. `handler` runs on the owner thread.
-  template <typename Request, typename Response>
-  void HandleUnary(
-      const Method<Request, Response>& method,
-      std::type_identity_t<std::function<void(const Caller&, Request, Reply<Response>)>> handler) {
-    HandleAny(
-        method.path, method.access, [] { return std::make_shared<Request>(); },
-        [handler = std::move(handler)](const Caller& caller, MessagePtr message,
-                                       ServerStream stream) {
-          Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
-            if (!response.ok()) return stream.Finish(response.status());
-            stream.Answer(*response);
-          };
-          handler(caller, std::move(*std::static_pointer_cast<Request>(message)), std::move(reply));
-        });
-  }
-
-  template <typename Request, typename Message>
-  void HandleStream(
-      const StreamMethod<Request, Message>& method,
-      std::type_identity_t<std::function<void(const Caller&, Request, ServerStream)>> handler) {
-    HandleAny(
-        method.path, method.access, [] { return std::make_shared<Request>(); },
-        [handler = std::move(handler)](const Caller& caller, MessagePtr message,
-                                       ServerStream stream) {
-          handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
-                  std::move(stream));
-        });
-  }
-
-  // Told of each call that reaches its handler, on the owner thread and before it; what it gives
-  // back (null: nothing) is called on the owner thread with how the call ended. Before Start.
-  using OnEnded = std::function<void(const absl::Status&)>;
-  using Observer = std::function<OnEnded(const Caller&, std::string_view method,
-                                         const google::protobuf::MessageLite& request)>;
-  void SetObserver(Observer observer);
-  // Who is a member; asked on the owner thread for each call of an Access::kMember method. Without
-  // it nobody is: FAILED_PRECONDITION, "must send a heartbeat first".
-  void SetMemberCheck(std::function<bool(const NodeId&)> is_member);
-  // Serves TCP at `ip` (port 0: any free one) and returns the port. Who does not finish the
-  // handshake in kHandshakeLimit is closed; how many may be at it is bounded (connection_gate.h).
-  // UNAVAILABLE with PORT_TAKEN when another program has it. `plain`: the credentials are
-  // PlainServerCredentials
-  // (--insecure-dev), and a caller is believed who it says it is.
+  void SetObserver(Observer observer) override;
+  void SetMemberCheck(std::function<bool(const NodeId&)> is_member) override;
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
-                               bool plain = false);
-  // New connections are met with these from now on; those that are there go on, for as long as no
-  // third credentials are given. After StartTcp. INTERNAL when gRPC does not take them.
-  absl::Status UseCredentials(std::shared_ptr<grpc::ServerCredentials> credentials);
-  // Nodes that are not answered any more, whatever certificate they show: new calls are refused
-  // with NODE_REVOKED, and those under way end.
-  void SetRevoked(std::set<NodeId> nodes);
-  // Where members are met (transport/connection_gate.h): their connections to the TCP port are let
-  // in whatever others do.
-  void SetKnownAddresses(std::set<std::string> addresses);
-  // Why nobody can connect to the TCP port now; empty: they can. It is tried again by itself.
-  std::string ListenerTrouble() const;
-  // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
-  absl::Status StartUnix(const std::string& path);
-
-  // Refuses new calls, gives those under way `grace`, then cancels them. Returns when all have
-  // ended.
-  void Stop(Duration grace);
+                               bool plain = false) override;
+  absl::Status UseCredentials(std::shared_ptr<grpc::ServerCredentials> credentials) override;
+  void SetRevoked(std::set<NodeId> nodes) override;
+  void SetKnownAddresses(std::set<std::string> addresses) override;
+  std::string ListenerTrouble() const override;
+  absl::Status StartUnix(const std::string& path) override;
+  void Stop(Duration grace) override;
 
  private:
-  using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
-  using AnyHandler = std::function<void(const Caller&, MessagePtr, ServerStream)>;
   void HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
-                 AnyHandler handler);
+                 AnyHandler handler) override;
 
   struct Parts;
   std::unique_ptr<Parts> parts_;

@@ -10,10 +10,10 @@
 #include "agentd/cores/state_keys.h"
 #include "agentd/links/support_list.h"
 #include "agentd/node/heartbeat_sender.h"
+#include "discovery/probe/link_facts.h"
 #include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/refusals.h"
-#include "transport/verbs/verbs_devices.h"
 
 namespace macrame::agentd {
 namespace {
@@ -21,24 +21,6 @@ namespace {
 constexpr Duration kOpenMeterTimeout = std::chrono::milliseconds(1500);
 constexpr size_t kMeasurementsMax = 1024;
 constexpr size_t kOthersMax = 64;
-
-discovery::LinkInputs InputsOf(const OwnNode& own, const std::string& mlx_version) {
-  discovery::LinkInputs inputs;
-  inputs.node_id = own.id();
-  inputs.hostname = own.identity().hostname();
-  inputs.mlx_version = mlx_version;
-  return inputs;
-}
-
-discovery::LinkProber::Options ProberOptionsOf(Duration interval) {
-  discovery::LinkProber::Options options;
-  options.interval = interval;
-  options.is_mac = discovery::IsMacByCommands();
-  options.verbs = [](bool* library_missing) {
-    return transport::ListVerbsDevices(/*root=*/"", library_missing);
-  };
-  return options;
-}
 
 // What verdicts say, without figures that move with every measurement.
 std::string SubstanceOf(v1::ClusterLinks links) {
@@ -100,27 +82,21 @@ std::vector<std::string> ChangesBetween(const v1::ClusterLinks& before,
 }  // namespace
 
 LinkTable::LinkTable(Parts parts, Options options)
-    : parts_(std::move(parts)),
-      options_(std::move(options)),
-      prober_(parts_.dispatcher, InputsOf(parts_.own, options_.mlx_version),
-              ProberOptionsOf(options_.probe_interval)),
-      worker_(std::make_unique<transport::WorkerThread>()) {
+    : parts_(std::move(parts)), options_(std::move(options)) {
   own_links_.set_node_id(parts_.own.id().value());
 }
 
-LinkTable::~LinkTable() {
-  Stop();
-  *alive_ = false;
-}
+LinkTable::~LinkTable() { Stop(); }
 
 void LinkTable::Start() {
   ReadSupportLists();
-  prober_.Start([this](const v1::LinkFacts& facts) { OnFacts(facts); });
+  parts_.prober->Start([this](const v1::LinkFacts& facts) { OnFacts(facts); });
 }
 
 void LinkTable::Stop() {
-  prober_.Stop();
-  worker_.reset();
+  parts_.prober->Stop();
+  parts_.measurer->Stop();
+  stopped_ = true;
 }
 
 void LinkTable::OwnChanged() {
@@ -158,7 +134,7 @@ void LinkTable::ProbeBecauseOfPeer() {
   if (!peer_changed_ || (probed_for_peer_ && now - *probed_for_peer_ < kPeerProbeInterval)) return;
   peer_changed_ = false;
   probed_for_peer_ = now;
-  prober_.ProbeNow([] {});
+  parts_.prober->ProbeNow([] {});
 }
 
 uint64_t LinkTable::KnownRevision(const NodeId& node) const {
@@ -213,7 +189,7 @@ void LinkTable::Tick() {
 }
 
 void LinkTable::StartMeasurement() {
-  if (measuring_ || worker_ == nullptr) return;
+  if (measuring_ || stopped_) return;
   if (waiting_.empty() && parts_.is_busy()) return;
   const MonotonicTime now = parts_.dispatcher.Now();
   const std::optional<LinkPair> pair = schedule_.Next(now);
@@ -239,14 +215,9 @@ void LinkTable::RunMeasurement(const LinkPair& pair, const v1::OpenMeterResponse
   target.to_ip = pair.to_ip;
   target.port = static_cast<int>(offer.port());
   target.token = offer.token();
-  const bool added = worker_ != nullptr && worker_->Add([this, pair, target, alive = alive_,
-                                                         &dispatcher = parts_.dispatcher] {
-    v1::LinkMeasurement measured = transport::MeasureLink(target);
-    dispatcher.Post([this, pair, measured = std::move(measured), alive] {
-      if (*alive) TakeMeasurement(pair, measured);
-    });
+  measuring_ = parts_.measurer->Measure(target, [this, pair](v1::LinkMeasurement measured) {
+    TakeMeasurement(pair, std::move(measured));
   });
-  if (!added) measuring_ = false;
 }
 
 void LinkTable::TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measured) {
@@ -327,7 +298,7 @@ void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
     if (rank.epoch() <= epoch) continue;
     epoch = rank.epoch();
     schedule_.Hurry("");
-    prober_.ProbeNow({});
+    parts_.prober->ProbeNow({});
   }
 }
 
@@ -465,7 +436,7 @@ void LinkTable::ReadSupportLists() {
   stale_ = wants_write_ = true;
 }
 
-void LinkTable::ProbeNow(std::function<void()> done) { prober_.ProbeNow(std::move(done)); }
+void LinkTable::ProbeNow(std::function<void()> done) { parts_.prober->ProbeNow(std::move(done)); }
 
 void LinkTable::MeasureNow(const std::string& peer, Duration limit, std::function<void()> done) {
   schedule_.Hurry(peer);

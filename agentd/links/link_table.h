@@ -15,6 +15,7 @@
 #include "agentd/cores/crash_log.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/link_schedule.h"
+#include "agentd/links/link_measurer.h"
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/own_node.h"
 #include "agentd/node/peer_channels.h"
@@ -22,9 +23,7 @@
 #include "discovery/probe/link_prober.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/link.pb.h"
-#include "transport/link_meter.h"
 #include "transport/links/judge.h"
-#include "transport/worker_thread.h"
 
 namespace macrame::agentd {
 
@@ -47,14 +46,14 @@ class LinkTable {
     // A rank of ours is busy with a request: nothing is measured then.
     std::function<bool()> is_busy;
     std::function<void()> on_change;
+    std::unique_ptr<discovery::LinkProber> prober;
+    std::unique_ptr<LinkMeasurer> measurer;
   };
   struct Options {
     bool allow_vpn = false;
     uint32_t rdma_nodes_max = 4;
-    Duration probe_interval = std::chrono::seconds(30);
     std::vector<std::string> support_lists;  // the newest date counts
     uint64_t first_revision = 1;
-    std::string mlx_version;
   };
 
   LinkTable(Parts parts, Options options);
@@ -104,7 +103,7 @@ class LinkTable {
   // looks and measures again, once for each launch.
   void NoteRanks(const std::vector<v1::RankStatus>& ranks);
 
-  transport::LinkMeter& meter() { return meter_; }
+  LinkMeasurer& measurer() { return *parts_.measurer; }
   // Probes at once; `done` when the answer is taken in.
   void ProbeNow(std::function<void()> done);
   // Measures this node's pairs with `peer` (all when empty) again; `done` when they are through or
@@ -127,11 +126,9 @@ class LinkTable {
 
   Parts parts_;
   const Options options_;
-  discovery::LinkProber prober_;
-  transport::LinkMeter meter_;
-  std::unique_ptr<transport::WorkerThread> worker_;
   LinkSchedule schedule_;
   bool measuring_ = false;
+  bool stopped_ = false;
   v1::NodeLinks own_links_;
   std::map<NodeId, v1::NodeLinks> others_;
   v1::SupportList support_list_;
@@ -153,7 +150,6 @@ class LinkTable {
     std::function<void()> done;
   };
   std::vector<Waiting> waiting_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace macrame::agentd

@@ -1,25 +1,18 @@
 #pragma once
 
-// This node's models, looked after by a thread of its own because looking blocks. Owner thread for
-// all calls and callbacks.
+// This node's models. FolderModelLibrary (folder_model_library.h) finds them in folders; a
+// simulation has its own. Owner thread for all calls and callbacks.
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/node.pb.h"
-#include "transport/dispatcher.h"
-#include "transport/worker_thread.h"
-
-namespace macrame::discovery {
-class ProcessCommandRunner;
-}  // namespace macrame::discovery
+#include "proto/monotonic_time.h"
 
 namespace macrame::runtime {
-class ModelFolders;
 struct SecondEngine;
 }  // namespace macrame::runtime
 
@@ -34,52 +27,26 @@ class ModelLibrary {
  public:
   using Described = std::function<void(absl::StatusOr<DescribedModel>)>;
 
-  // `rankd` looks at the folders (agentd/node/model_describer.h); empty: the one beside this
-  // program.
-  ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders,
-               const std::string& rankd);
-  // Ends the look that is under way.
-  ~ModelLibrary();
+  virtual ~ModelLibrary() = default;
 
   // `on_models` after each scan that found something else than the last one. Scans each `interval`,
   // and within seconds of a change of the folders.
-  void Start(Duration interval, std::function<void(std::vector<v1::LocalModel>)> on_models);
-  void Stop();
+  virtual void Start(Duration interval,
+                     std::function<void(std::vector<v1::LocalModel>)> on_models) = 0;
+  virtual void Stop() = 0;
 
   // Models that rankd doesn't know are not complained of before SetSecondEngine.
-  void ExpectSecondEngine() { awaits_second_engine_ = true; }
+  virtual void ExpectSecondEngine() = 0;
   // What serves models that rankd doesn't; all models are looked at anew.
-  void SetSecondEngine(runtime::SecondEngine second);
+  virtual void SetSecondEngine(runtime::SecondEngine second) = 0;
 
   // By name or path as people give it.
-  void Resolve(const std::string& name_or_path, Described done);
+  virtual void Resolve(const std::string& name_or_path, Described done) = 0;
   // The very model that another node described. `path` is tried when no folder has it.
-  void Find(const v1::ModelDescription& model, Described done);
+  virtual void Find(const v1::ModelDescription& model, Described done) = 0;
 
   // Models that are there and can't be used.
-  const std::vector<v1::Reason>& broken() const { return broken_; }
-
- private:
-  void Scan();
-  void Glance();
-  void ScheduleGlance();
-  void Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken);
-  void Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done);
-
-  transport::Dispatcher& dispatcher_;
-  // Runs what looks at folders; Stop ends that at once.
-  std::shared_ptr<discovery::ProcessCommandRunner> runner_;
-  // Used by the worker only, which is stopped before it goes.
-  std::shared_ptr<runtime::ModelFolders> folders_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  Duration interval_{};
-  MonotonicTime scanned_at_;
-  transport::Dispatcher::TimerId timer_ = 0;
-  std::function<void(std::vector<v1::LocalModel>)> on_models_;
-  std::string last_models_;
-  bool awaits_second_engine_ = false;
-  std::vector<v1::Reason> broken_;
-  std::unique_ptr<transport::WorkerThread> worker_;
+  virtual const std::vector<v1::Reason>& broken() const = 0;
 };
 
 }  // namespace macrame::agentd

@@ -2,7 +2,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 
 namespace macrame::agentd {
@@ -11,22 +10,6 @@ std::string HostPort(const std::string& ip, uint32_t port) {
   return ip.find(':') == std::string::npos ? absl::StrCat(ip, ":", port)
                                            : absl::StrCat("[", ip, "]:", port);
 }
-
-namespace {
-
-PeerChannels::MakeChannel OverGrpc(transport::Dispatcher& dispatcher, NodeId self) {
-  return [&dispatcher, self = std::move(self)](
-             const NodeId&, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             std::string tls_name) -> std::unique_ptr<transport::PeerChannel> {
-    return std::make_unique<transport::GrpcChannel>(dispatcher, std::move(credentials),
-                                                    std::move(tls_name), self);
-  };
-}
-
-}  // namespace
-
-PeerChannels::PeerChannels(transport::Dispatcher& dispatcher, NodeId self, MakeChannel make)
-    : make_(make ? std::move(make) : OverGrpc(dispatcher, std::move(self))) {}
 
 void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
   if (plain_) channels_.clear();

@@ -12,7 +12,6 @@
 
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
-#include "transport/dispatcher.h"
 #include "transport/peer_channel.h"
 #include "transport/trust.h"
 
@@ -23,13 +22,12 @@ inline constexpr size_t kAddressesTriedMax = 6;
 
 class PeerChannels {
  public:
-  // A channel to `node`; `tls_name` as GrpcChannel has it.
+  // A channel to `node`; `tls_name` as GrpcChannel has it (transport/grpc_channel.h).
   using MakeChannel = std::function<std::unique_ptr<transport::PeerChannel>(
       const NodeId& node, std::shared_ptr<grpc::ChannelCredentials> credentials,
       std::string tls_name)>;
 
-  // `make`: what channels are; empty: gRPC's.
-  PeerChannels(transport::Dispatcher& dispatcher, NodeId self, MakeChannel make = {});
+  explicit PeerChannels(MakeChannel make) : make_(std::move(make)) {}
 
   // From now on peers are called with mutual TLS, each held to the node id in its certificate. A
   // second time: with a new certificate; calls under way go on.

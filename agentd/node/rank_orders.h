@@ -10,14 +10,14 @@
 #include "agentd/node/model_library.h"
 #include "macrame/v1/agent.pb.h"
 #include "runtime/supervisor/rank_supervisor.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
 class RankOrders {
  public:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   struct Callbacks {
     std::function<std::string()> local_ip;  // that ranks listen on

@@ -15,7 +15,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 
 constexpr Duration kKeyTimeout = std::chrono::seconds(10);
 
@@ -126,9 +126,9 @@ std::optional<AuditEntry> AuditedOrder(std::string_view method,
   return std::nullopt;
 }
 
-GrpcServer::Observer AuditObserver(AuditLog& log) {
+RpcServer::Observer AuditObserver(AuditLog& log) {
   return [&log](const Caller& caller, std::string_view method,
-                const google::protobuf::MessageLite& request) -> GrpcServer::OnEnded {
+                const google::protobuf::MessageLite& request) -> RpcServer::OnEnded {
     std::optional<AuditEntry> entry = AuditedOrder(method, request);
     if (!entry.has_value()) return nullptr;
     entry->who = AuditName(caller);
@@ -142,7 +142,7 @@ GrpcServer::Observer AuditObserver(AuditLog& log) {
   };
 }
 
-void AccessService::RegisterCluster(GrpcServer& server) {
+void AccessService::RegisterCluster(RpcServer& server) {
   server.HandleUnary(kCreateKey, [this](const Caller& caller, v1::CreateKeyRequest request,
                                         Reply<v1::CreateKeyResponse> reply) {
     way_.Unary(kCreateKey, caller, request, kKeyTimeout, reply,
@@ -170,7 +170,7 @@ void AccessService::RegisterCluster(GrpcServer& server) {
   });
 }
 
-void AccessService::RegisterLocal(GrpcServer& server) {
+void AccessService::RegisterLocal(RpcServer& server) {
   server.HandleUnary(kReadAudit, [this](const Caller&, v1::ReadAuditRequest request,
                                         Reply<v1::ReadAuditResponse> reply) {
     reply(parts_.audit.Read(request));

@@ -10,7 +10,7 @@
 #include "agentd/state/audit_log.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/access.pb.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -19,9 +19,9 @@ std::string AuditName(const transport::Caller& caller);
 // What it says of an order: what and to whom; nullopt: such orders have no line.
 std::optional<AuditEntry> AuditedOrder(std::string_view method,
                                        const google::protobuf::MessageLite& request);
-// What orders of management it has a line for, as an observer of a server (GrpcServer). Others pass
+// What orders of management it has a line for, as an observer of a server (RpcServer). Others pass
 // without a word.
-transport::GrpcServer::Observer AuditObserver(AuditLog& log);
+transport::RpcServer::Observer AuditObserver(AuditLog& log);
 
 class AccessService {
  public:
@@ -33,13 +33,13 @@ class AccessService {
   explicit AccessService(Parts parts) : parts_(parts), way_(parts.way) {}
 
   // Of keys: on this machine's socket, and for members, which pass calls on to the coordinator.
-  void RegisterCluster(transport::GrpcServer& server);
+  void RegisterCluster(transport::RpcServer& server);
   // Of the audit log.
-  void RegisterLocal(transport::GrpcServer& server);
+  void RegisterLocal(transport::RpcServer& server);
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   void CreateHere(const v1::CreateKeyRequest& request, Reply<v1::CreateKeyResponse> reply);
   void RevokeHere(const std::string& name, Reply<v1::RevokeKeyResponse> reply);

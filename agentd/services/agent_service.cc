@@ -10,7 +10,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 using transport::ServerStream;
 
 // Members named in one heartbeat; more are not looked at.
@@ -137,11 +137,11 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
   return response;
 }
 
-void AgentService::Register(GrpcServer& server) {
+void AgentService::Register(RpcServer& server) {
   RegisterMembership(server);
   RegisterOrders(server);
   server.HandleUnary(kDescribeModel, [this](const Caller&, v1::DescribeModelRequest request,
-                                            GrpcServer::Reply<v1::DescribeModelResponse> reply) {
+                                            RpcServer::Reply<v1::DescribeModelResponse> reply) {
     parts_.library.Resolve(request.name_or_path(), [reply](absl::StatusOr<DescribedModel> found) {
       if (!found.ok()) return reply(found.status());
       v1::DescribeModelResponse response;
@@ -159,26 +159,26 @@ void AgentService::Register(GrpcServer& server) {
 
 // Nothing that carries a fence is obeyed before its sender and the fence are checked.
 template <typename Request, typename Response, typename Obey>
-void AgentService::HandleOrder(GrpcServer& server, const Method<Request, Response>& method,
+void AgentService::HandleOrder(RpcServer& server, const Method<Request, Response>& method,
                                Obey obey) {
   server.HandleUnary(method, [this, obey](const Caller& caller, const Request& request,
-                                          GrpcServer::Reply<Response> reply) {
+                                          RpcServer::Reply<Response> reply) {
     const absl::Status taken = CheckOrder(caller, request.fence());
     if (!taken.ok()) return reply(taken);
     obey(caller.node_id, request, std::move(reply));
   });
 }
 
-void AgentService::RegisterMembership(GrpcServer& server) {
+void AgentService::RegisterMembership(RpcServer& server) {
   server.HandleUnary(kHeartbeat, [this](const Caller& caller, v1::HeartbeatRequest request,
-                                        GrpcServer::Reply<v1::HeartbeatResponse> reply) {
+                                        RpcServer::Reply<v1::HeartbeatResponse> reply) {
     reply(OnHeartbeat(caller, std::move(request)));
   });
   HandleOrder(server, kRequestLease, [this](const NodeId& from, const auto& request, auto reply) {
     parts_.leases.OnLeaseRequest(from, request, std::move(reply));
   });
   server.HandleUnary(kLeave, [this](const Caller& caller, v1::LeaveRequest request,
-                                    GrpcServer::Reply<v1::LeaveResponse> reply) {
+                                    RpcServer::Reply<v1::LeaveResponse> reply) {
     if (request.node_id() != caller.node_id.value()) {
       return reply(absl::PermissionDeniedError("a node says goodbye for itself only"));
     }
@@ -187,7 +187,7 @@ void AgentService::RegisterMembership(GrpcServer& server) {
   });
 }
 
-void AgentService::RegisterOrders(GrpcServer& server) {
+void AgentService::RegisterOrders(RpcServer& server) {
   HandleOrder(server, kReplicate, [this](const NodeId& from, const auto& request, auto reply) {
     reply(parts_.replicator.OnReplicate(from, request));
   });

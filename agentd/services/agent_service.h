@@ -15,7 +15,7 @@
 #include "agentd/state/lease_client.h"
 #include "agentd/state/state_replicator.h"
 #include "proto/rpc_method.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -40,13 +40,13 @@ class AgentService {
   };
 
   explicit AgentService(Parts parts) : parts_(std::move(parts)) {}
-  void Register(transport::GrpcServer& server);
+  void Register(transport::RpcServer& server);
 
  private:
-  void RegisterMembership(transport::GrpcServer& server);
-  void RegisterOrders(transport::GrpcServer& server);
+  void RegisterMembership(transport::RpcServer& server);
+  void RegisterOrders(transport::RpcServer& server);
   template <typename Request, typename Response, typename Obey>
-  void HandleOrder(transport::GrpcServer& server, const Method<Request, Response>& method,
+  void HandleOrder(transport::RpcServer& server, const Method<Request, Response>& method,
                    Obey obey);
   absl::StatusOr<v1::HeartbeatResponse> OnHeartbeat(const transport::Caller& caller,
                                                     v1::HeartbeatRequest request);

@@ -21,7 +21,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 using transport::ServerStream;
 
 constexpr Duration kRefreshTimeout = std::chrono::milliseconds(800);
@@ -63,12 +63,12 @@ ClusterService::ClusterService(Parts parts)
       loads_(parts_.dispatcher, parts_.gang_controller),
       logs_(parts_.log_file) {}
 
-void ClusterService::Register(GrpcServer& server) {
+void ClusterService::Register(RpcServer& server) {
   RegisterReading(server);
   RegisterChanging(server);
 }
 
-void ClusterService::RegisterReading(GrpcServer& server) {
+void ClusterService::RegisterReading(RpcServer& server) {
   server.HandleUnary(kGetStatus, [this](const Caller& caller, v1::GetStatusRequest,
                                         Reply<v1::ClusterStatus> reply) {
     OnGetStatus(caller, std::move(reply));
@@ -111,7 +111,7 @@ void ClusterService::RegisterReading(GrpcServer& server) {
       });
 }
 
-void ClusterService::RegisterChanging(GrpcServer& server) {
+void ClusterService::RegisterChanging(RpcServer& server) {
   server.HandleUnary(kPlanModel, [this](const Caller& caller, v1::PlanModelRequest request,
                                         Reply<v1::PlanResult> reply) {
     way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {

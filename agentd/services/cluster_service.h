@@ -23,7 +23,7 @@
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -53,7 +53,7 @@ class ClusterService {
   };
 
   explicit ClusterService(Parts parts);
-  void Register(transport::GrpcServer& server);
+  void Register(transport::RpcServer& server);
   // Deployments without a priority that nobody used for so long, the least recently used first
   // (ModelDemand): they may be unloaded for another.
   using Unused = std::function<std::vector<std::string>(Duration unused_for)>;
@@ -76,15 +76,15 @@ class ClusterService {
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
   struct StatusWatch {
     transport::ServerStream stream;
     Duration interval{};
     MonotonicTime last_sent;
   };
 
-  void RegisterReading(transport::GrpcServer& server);
-  void RegisterChanging(transport::GrpcServer& server);
+  void RegisterReading(transport::RpcServer& server);
+  void RegisterChanging(transport::RpcServer& server);
 
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
   void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,

@@ -12,8 +12,8 @@
 #include "agentd/node/own_node.h"
 #include "agentd/node/peer_channels.h"
 #include "transport/dispatcher.h"
-#include "transport/grpc_server.h"
 #include "transport/peer_channel.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -41,7 +41,7 @@ class CoordinatorWay {
   template <typename Response, typename Request>
   void Unary(const Method<Request, Response>& method, const transport::Caller& caller,
              const std::type_identity_t<Request>& request, Duration timeout,
-             std::type_identity_t<transport::GrpcServer::Reply<Response>> reply,
+             std::type_identity_t<transport::RpcServer::Reply<Response>> reply,
              std::function<void()> here) {
     At(
         caller, std::move(here),

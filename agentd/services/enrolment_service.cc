@@ -17,7 +17,7 @@ namespace {
 
 using transport::Caller;
 using transport::EnrolmentListener;
-using transport::GrpcServer;
+using transport::RpcServer;
 
 constexpr size_t kHostnameBytesMax = 255;
 constexpr size_t kNodeNameBytesMax = 255;
@@ -45,7 +45,7 @@ void EnrolmentService::Stop() {
   worker_.reset();
 }
 
-void EnrolmentService::RegisterLocal(GrpcServer& server) {
+void EnrolmentService::RegisterLocal(RpcServer& server) {
   server.HandleUnary(kCreateJoinToken, [this](const Caller&, v1::CreateJoinTokenRequest request,
                                               Reply<v1::CreateJoinTokenResponse> reply) {
     reply(CreateToken(request));
@@ -70,7 +70,7 @@ void EnrolmentService::RegisterLocal(GrpcServer& server) {
                             Reply<v1::RevokeNodeResponse> reply) { reply(Revoke(request)); });
 }
 
-void EnrolmentService::RegisterAgent(GrpcServer& server) {
+void EnrolmentService::RegisterAgent(RpcServer& server) {
   server.HandleUnary(
       kRenewCertificate,
       [this](const Caller& caller, v1::RenewCertificateRequest request,
@@ -323,7 +323,7 @@ absl::StatusOr<v1::RevokeNodeResponse> EnrolmentService::Revoke(
 
 absl::StatusOr<v1::RenewCertificateResponse> EnrolmentService::Renew(
     const Caller& caller, const v1::RenewCertificateRequest& request) {
-  // A revoked caller does not get here: the server refuses it (GrpcServer::SetRevoked).
+  // A revoked caller does not get here: the server refuses it (RpcServer::SetRevoked).
   const absl::StatusOr<transport::ClusterSecret> secret = parts_.trust.ReadSecret();
   if (!secret.ok()) return secret.status();
   absl::StatusOr<std::string> certificate =

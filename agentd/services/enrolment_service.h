@@ -17,7 +17,7 @@
 #include "agentd/state/revocations.h"
 #include "macrame/v1/enrolment.pb.h"
 #include "transport/enrolment.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 #include "transport/worker_thread.h"
 
 namespace macrame::agentd {
@@ -43,9 +43,9 @@ class EnrolmentService {
   void Stop();
 
   // What clusterctl asks.
-  void RegisterLocal(transport::GrpcServer& server);
+  void RegisterLocal(transport::RpcServer& server);
   // What other agents ask.
-  void RegisterAgent(transport::GrpcServer& server);
+  void RegisterAgent(transport::RpcServer& server);
 
   // Closes the join port when no token is valid. Each 100 ms or so.
   void Tick();
@@ -54,7 +54,7 @@ class EnrolmentService {
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   absl::StatusOr<v1::CreateJoinTokenResponse> CreateToken(
       const v1::CreateJoinTokenRequest& request);

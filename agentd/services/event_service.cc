@@ -14,7 +14,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 
 constexpr Duration kAskTimeout = std::chrono::seconds(3);
 
@@ -22,7 +22,7 @@ constexpr Duration kAskTimeout = std::chrono::seconds(3);
 struct EventGathering {
   std::vector<v1::ListEventsResponse> told;
   size_t awaited = 0;
-  GrpcServer::Reply<v1::ListEventsResponse> reply;
+  RpcServer::Reply<v1::ListEventsResponse> reply;
 
   void Add(const NodeId& node, absl::StatusOr<v1::ListEventsResponse> answer) {
     if (!answer.ok()) {
@@ -59,7 +59,7 @@ std::string_view WordsOf(discovery::MembershipChange change) {
 
 }  // namespace
 
-void EventService::Register(GrpcServer& server) {
+void EventService::Register(RpcServer& server) {
   server.HandleUnary(kListEvents, [this](const Caller& caller, v1::ListEventsRequest request,
                                          Reply<v1::ListEventsResponse> reply) {
     List(caller, request, std::move(reply));

@@ -16,7 +16,7 @@
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -35,7 +35,7 @@ class EventService {
   explicit EventService(Parts parts) : parts_(std::move(parts)), log_(parts_.self) {}
 
   // For clusterctl, and for members that ask in its name.
-  void Register(transport::GrpcServer& server);
+  void Register(transport::RpcServer& server);
 
   void NoteMember(const discovery::MembershipEvent& event);
   // Who is obeyed may have changed.
@@ -47,7 +47,7 @@ class EventService {
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   void List(const transport::Caller& caller, const v1::ListEventsRequest& request,
             Reply<v1::ListEventsResponse> reply);

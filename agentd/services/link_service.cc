@@ -17,7 +17,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 using transport::ServerStream;
 
 constexpr Duration kProbeTimeout = std::chrono::seconds(20);
@@ -38,10 +38,10 @@ class Gathering {
 
 }  // namespace
 
-void LinkService::RegisterAgent(GrpcServer& server) {
+void LinkService::RegisterAgent(RpcServer& server) {
   server.HandleUnary(kOpenMeter, [this](const Caller&, v1::OpenMeterRequest request,
                                         Reply<v1::OpenMeterResponse> reply) {
-    const auto offer = parts_.links.meter().Open(request.ip());
+    const auto offer = parts_.links.measurer().Open(request.ip());
     if (!offer.ok()) return reply(offer.status());
     v1::OpenMeterResponse response;
     response.set_port(static_cast<uint32_t>(offer->port));
@@ -67,7 +67,7 @@ void LinkService::RegisterAgent(GrpcServer& server) {
   });
 }
 
-void LinkService::RegisterCluster(GrpcServer& server) {
+void LinkService::RegisterCluster(RpcServer& server) {
   server.HandleUnary(kGetLinks, [this](const Caller&, v1::GetLinksRequest,
                                        Reply<v1::LinksView> reply) { reply(View()); });
   server.HandleUnary(

@@ -14,7 +14,7 @@
 #include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
 #include "runtime/supervisor/rank_supervisor.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -42,13 +42,13 @@ class LinkService {
   explicit LinkService(Parts parts) : parts_(std::move(parts)) {}
 
   // Between agents; the caller's certificate must be a member's.
-  void RegisterAgent(transport::GrpcServer& server);
+  void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
-  void RegisterCluster(transport::GrpcServer& server);
+  void RegisterCluster(transport::RpcServer& server);
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   void Measure(const v1::MeasureLinkRequest& request, Reply<v1::MeasureLinkResponse> reply);
   void Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnosis> reply);

@@ -10,7 +10,7 @@
 #include "agentd/gangs/gang_controller.h"
 #include "macrame/v1/cluster.pb.h"
 #include "transport/dispatcher.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "macrame/v1/cluster.pb.h"
-#include "transport/grpc_server.h"
 #include "transport/log_tail.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 

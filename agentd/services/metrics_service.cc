@@ -27,10 +27,10 @@ MetricsService::MetricsService(Parts parts)
       backend_(parts_.router, registry_, parts_.dispatcher),
       started_unix_seconds_(static_cast<double>(parts_.dispatcher.UnixMs()) / 1000) {}
 
-void MetricsService::RegisterLocal(transport::GrpcServer& server) {
+void MetricsService::RegisterLocal(transport::RpcServer& server) {
   server.HandleUnary(
       kGetMetrics, [this](const transport::Caller&, v1::GetMetricsRequest request,
-                          transport::GrpcServer::Reply<v1::GetMetricsResponse> reply) {
+                          transport::RpcServer::Reply<v1::GetMetricsResponse> reply) {
         const auto format = MetricsFormatFromName(request.format());
         if (!format.has_value()) {
           return reply(ReasonStatus(

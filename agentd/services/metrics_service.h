@@ -18,7 +18,7 @@
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/metered_backend.h"
 #include "agentd/services/status_reporter.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -38,7 +38,7 @@ class MetricsService {
 
   explicit MetricsService(Parts parts);
 
-  void RegisterLocal(transport::GrpcServer& server);
+  void RegisterLocal(transport::RpcServer& server);
 
   // What the gateway asks for text: the router, counted.
   InferenceBackend& backend() { return backend_; }

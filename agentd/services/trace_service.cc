@@ -13,7 +13,7 @@ namespace macrame::agentd {
 namespace {
 
 using transport::Caller;
-using transport::GrpcServer;
+using transport::RpcServer;
 
 // Beyond the trace itself: for the answer to come.
 constexpr Duration kAnswerSlack = std::chrono::seconds(10);
@@ -28,7 +28,7 @@ absl::Status CheckDuration(const v1::TraceRankRequest& request) {
 struct TraceGathering {
   v1::TraceModelResponse response;
   size_t awaited = 0;
-  GrpcServer::Reply<v1::TraceModelResponse> reply;
+  RpcServer::Reply<v1::TraceModelResponse> reply;
 
   void Add(const NodeId& node, const absl::StatusOr<v1::TraceRankResponse>& answer) {
     if (answer.ok()) {
@@ -47,7 +47,7 @@ struct TraceGathering {
 
 }  // namespace
 
-void TraceService::RegisterAgent(GrpcServer& server) {
+void TraceService::RegisterAgent(RpcServer& server) {
   server.HandleUnary(kTraceRanks, [this](const Caller&, v1::TraceRankRequest request,
                                          Reply<v1::TraceRankResponse> reply) {
     const absl::Status good = CheckDuration(request);
@@ -56,7 +56,7 @@ void TraceService::RegisterAgent(GrpcServer& server) {
   });
 }
 
-void TraceService::RegisterCluster(GrpcServer& server) {
+void TraceService::RegisterCluster(RpcServer& server) {
   server.HandleUnary(kTraceModel, [this](const Caller& caller, v1::TraceRankRequest request,
                                          Reply<v1::TraceModelResponse> reply) {
     Trace(caller, request, std::move(reply));

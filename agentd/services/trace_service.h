@@ -10,7 +10,7 @@
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/supervisor/rank_supervisor.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -28,13 +28,13 @@ class TraceService {
   explicit TraceService(Parts parts) : parts_(std::move(parts)) {}
 
   // Between agents; the caller's certificate must be a member's.
-  void RegisterAgent(transport::GrpcServer& server);
+  void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
-  void RegisterCluster(transport::GrpcServer& server);
+  void RegisterCluster(transport::RpcServer& server);
 
  private:
   template <typename Response>
-  using Reply = transport::GrpcServer::Reply<Response>;
+  using Reply = transport::RpcServer::Reply<Response>;
 
   void Trace(const transport::Caller& caller, const v1::TraceRankRequest& request,
              Reply<v1::TraceModelResponse> reply);

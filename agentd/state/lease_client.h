@@ -17,7 +17,7 @@
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/agent.pb.h"
 #include "transport/dispatcher.h"
-#include "transport/grpc_server.h"
+#include "transport/rpc_server.h"
 
 namespace macrame::agentd {
 
@@ -26,7 +26,7 @@ inline constexpr Duration kDiskTroubleLimit = std::chrono::seconds(1);
 
 class LeaseClient {
  public:
-  using LeaseReply = transport::GrpcServer::Reply<v1::LeaseResponse>;
+  using LeaseReply = transport::RpcServer::Reply<v1::LeaseResponse>;
   using LeaseDone = std::function<void(absl::StatusOr<v1::LeaseResponse>)>;
   struct Callbacks {
     std::function<void(const FencePair&)> on_became_coordinator;

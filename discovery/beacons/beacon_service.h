@@ -1,15 +1,7 @@
 #pragma once
 
-// Sends and hears beacons on the network: the shell around BeaconCodec, BeaconSchedule and
-// HearingTable.
-//
-// Two sockets a family: one bound to the beacon port, shared with other agents of this machine
-// (SO_REUSEADDR, SO_REUSEPORT), that hears broadcasts and multicasts; and one with a port of its
-// own that sends everything and so gets the answers that are meant for this process alone. IPv4
-// goes to each interface's directed broadcast address (127.255.255.255 on loopback), IPv6 to the
-// link-local group below, seeds get theirs by unicast. Every datagram leaves by the
-// interface that it is meant for. Answers are given to members only, so nobody is flooded through
-// us.
+// Sends and hears beacons on the network. SocketBeaconService (socket_beacon_service.h) does it
+// over UDP; a simulation has its own.
 //
 // Owner thread: the dispatcher's, for every call and callback. Each trouble (port taken, no
 // interface, sending refused, a seed that has no address) is logged once, with its remedy, and
@@ -28,10 +20,6 @@
 #include "discovery/beacons/heard_beacon.h"
 #include "discovery/beacons/hearing_table.h"
 #include "macrame/v1/node.pb.h"
-
-namespace macrame::transport {
-class AsioDispatcher;
-}
 
 namespace macrame::discovery {
 
@@ -82,43 +70,30 @@ struct BeaconServiceCallbacks {
 
 class BeaconService {
  public:
-  // `self`: node id, incarnation, hostname, control port, version and machine are used.
-  BeaconService(transport::AsioDispatcher& dispatcher, BeaconServiceOptions options,
-                const v1::NodeIdentity& self, std::optional<BeaconTrust> trust,
-                BeaconServiceCallbacks callbacks);
-  ~BeaconService();  // on the owner thread, or when it no longer runs
+  virtual ~BeaconService() = default;
 
-  // Opens the sockets and begins the first burst. Ok even when something is amiss: see Problems().
-  void Start();
-  void Stop();
+  // Begins with a burst. Ok even when something is amiss: see Problems().
+  virtual void Start() = 0;
+  virtual void Stop() = 0;
 
-  // The cluster's secret appeared, changed or went: a new burst.
-  absl::Status SetTrust(std::optional<BeaconTrust> trust);
   // True while every known member is connected: beacons become rarer.
-  void SetAllPeersConnected(bool connected);
+  virtual void SetAllPeersConnected(bool connected) = 0;
   // True while there are members, who take beacons for signs of life: beside the whole beacons go
   // short ones with the news, by IPv4 alone where an interface has it.
-  void SetSignsOfLife(bool wanted);
+  virtual void SetSignsOfLife(bool wanted) = 0;
   // True: the caller calls Turn() some times a second, and nothing else wakes the owner thread for
   // beacons; what has come in by then is heard in one go. A burst keeps its own times.
-  void SetTakesTurns(bool takes_turns);
-  void Turn();
+  virtual void SetTakesTurns(bool takes_turns) = 0;
+  virtual void Turn() = 0;
   // Asks a member for a beacon at the addresses that its last ones came from, twice, kAskAgain
   // apart. How often it is asked that way; 0: none came in lately.
-  int Ask(const NodeId& member);
+  virtual int Ask(const NodeId& member) = 0;
   // A member's heartbeat came in over gRPC from a node whose beacons were never heard:
   // BEACONS_MISSING.
-  void NotePeerConnected(const NodeId& peer);
+  virtual void NotePeerConnected(const NodeId& peer) = 0;
 
-  const std::vector<Interface>& interfaces() const;
-  std::vector<v1::Reason> Problems() const;
-  Hearing HearingOn(const std::string& interface_name) const;
-  uint64_t Count(BeaconVerdict verdict) const;
-  uint64_t beacons_sent() const;
-
- private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
+  virtual const std::vector<Interface>& interfaces() const = 0;
+  virtual std::vector<v1::Reason> Problems() const = 0;
 };
 
 }  // namespace macrame::discovery

@@ -56,40 +56,25 @@ v1::Inventory CollectMacInventory(CommandRunner& runner, const InventoryInputs& 
 // less than 1 % of the disk, are left out.
 bool SameFacts(const v1::Inventory& a, const v1::Inventory& b);
 
-// Keeps the inventory and its load up to date. Owner thread: the dispatcher's. Whatever may be slow
-// runs on one worker thread, each fact with its own interval.
+// Keeps the inventory and its load up to date. Owner thread: the dispatcher's. MachineProber
+// (machine_prober.h) asks the machine; a simulation has its own.
 class InventoryProber {
  public:
-  struct Options {
-    // Revisions rise from here; Unix milliseconds at start keeps them rising over restarts.
-    uint64_t first_revision = 1;
-    Duration inventory_interval = std::chrono::seconds(60);
-    Duration load_interval = std::chrono::seconds(10);  // of what only commands can tell
-    std::string root;                                   // Linux: below which /proc and /sys are
-    CommandRunner* runner = nullptr;  // a Mac's commands; null: real ones. Outlives the prober.
-  };
-
-  InventoryProber(transport::Dispatcher& dispatcher, InventoryInputs inputs, Options options);
-  ~InventoryProber();  // waits for the worker, at most some 50 ms and a blocked disk's time
+  virtual ~InventoryProber() = default;
 
   // Collects for the first time on the calling thread, which may block (start-up), then
   // periodically. `on_change` runs on the owner thread after each change of revision.
-  void Start(std::function<void(const v1::Inventory&)> on_change);
-  void Stop();
+  virtual void Start(std::function<void(const v1::Inventory&)> on_change) = 0;
+  virtual void Stop() = 0;
 
-  const v1::Inventory& inventory() const;
-  // For BeaconServiceOptions.kind_of; owner thread; works on after the prober is gone.
-  InterfaceKindLookup kind_lookup() const;
-  void SetModels(std::vector<v1::LocalModel> models);
-  void SetEngines(std::vector<v1::Engine> engines, std::optional<uint64_t> mlx_working_set_bytes);
+  virtual const v1::Inventory& inventory() const = 0;
+  virtual void SetModels(std::vector<v1::LocalModel> models) = 0;
+  virtual void SetEngines(std::vector<v1::Engine> engines,
+                          std::optional<uint64_t> mlx_working_set_bytes) = 0;
 
   // Below 1 ms on Linux and a Mac. tokens_per_second, requests_* and reserved_bytes are the
   // caller's to fill.
-  v1::NodeLoad SampleLoad();
-
- private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
+  virtual v1::NodeLoad SampleLoad() = 0;
 };
 
 // "mac-studio-01"; never empty.

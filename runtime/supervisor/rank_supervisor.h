@@ -1,7 +1,8 @@
 #pragma once
 
-// The agent's hold on the rank processes of its node: admits them to memory, starts them, watches
-// them, ends them, and keeps their last lines.
+// The agent's hold on the ranks of its node: admits them to memory, starts them, watches them, ends
+// them, and keeps their last lines. ProcessSupervisor (process_supervisor.h) has them as processes;
+// a simulation has its own.
 //
 // Owner thread: the dispatcher's; every call and every callback happens on it, none of them blocks.
 // Waiting for processes, reading their output and talking to them is done by threads and gRPC
@@ -62,79 +63,73 @@ class RankSupervisor {
   using DoneCallback = std::function<void(const absl::Status&)>;
   using GenerateId = uint64_t;
 
-  RankSupervisor(SupervisorOptions options, transport::Dispatcher* dispatcher);
   // Kills what still runs, at once. Call ShutDown first for an orderly end.
-  ~RankSupervisor();
-  RankSupervisor(const RankSupervisor&) = delete;
-  RankSupervisor& operator=(const RankSupervisor&) = delete;
+  virtual ~RankSupervisor() = default;
 
   // Makes the folders, finds rankd, and ends rank processes that an earlier agent of this state
   // folder left behind (a process is touched only when pid and start time are those of its run
   // file). NotFound when there is no rankd: the agent goes on, and Reserve refuses with
   // ENGINE_MISSING.
-  absl::Status Start();
+  virtual absl::Status Start() = 0;
 
-  FastSynch metal_fast_synch() const;
+  virtual FastSynch metal_fast_synch() const = 0;
   // SupervisorOptions.python, of ranks that are launched from now on.
-  void SetPython(std::string python);
+  virtual void SetPython(std::string python) = 0;
 
   // Keeps `assignment.need.total_bytes` and a port (two for rank 0) bound on `local_ip` until
   // launched, ended, or `hold_ms` is over. A second call for the same rank replaces the first.
   // `model_path` of the answer is request.model().path(): the caller resolves it to this node's
   // beforehand. Errors: MEMORY_SHORT, PORT_TAKEN, ENGINE_MISSING (RESOURCE_EXHAUSTED, UNAVAILABLE,
   // FAILED_PRECONDITION).
-  absl::StatusOr<v1::ReserveResponse> Reserve(const v1::ReserveRequest& request,
-                                              const std::string& local_ip,
-                                              const NodeMemory& memory);
+  virtual absl::StatusOr<v1::ReserveResponse> Reserve(const v1::ReserveRequest& request,
+                                                      const std::string& local_ip,
+                                                      const NodeMemory& memory) = 0;
 
   // Starts the rank of a reservation. The spec's socket_path is set here, and its model's path is
   // that of the reservation: no other node names a folder of this one. RESERVATION_LAPSED when
   // there is no reservation for (deployment, epoch, rank). Launching a rank that runs answers its
   // pid.
-  absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
+  virtual absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec) = 0;
 
   // Ends ranks and reservations of `deployment` with from_epoch <= epoch <= `up_to_epoch`, and
   // forgets the ends of those that failed. Returns how many processes were told to stop; they pass
   // through STOPPING and STOPPED. Empty `deployment`: all. `at_once`: they are killed, not asked to
   // stop.
-  uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
-                     bool at_once = false, uint64_t from_epoch = 0);
+  virtual uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch,
+                             const std::string& why, bool at_once = false,
+                             uint64_t from_epoch = 0) = 0;
 
   // Running ranks, then ended ones that are still kept.
-  std::vector<v1::RankStatus> Statuses() const;
+  virtual std::vector<v1::RankStatus> Statuses() const = 0;
   // Called after each change of phase, of progress by a hundredth, or of failure; not for counters.
-  void OnChange(std::function<void()> callback);
+  virtual void OnChange(std::function<void()> callback) = 0;
 
   // Promised to reservations and processes, by their plans.
-  Bytes ReservedBytes() const;
+  virtual Bytes ReservedBytes() const = 0;
   // Of these, what is not resident yet: free memory that is spoken for.
-  Bytes AwaitedBytes() const;
+  virtual Bytes AwaitedBytes() const = 0;
 
   // Hands a request to the local entry rank (rank 0) of request.deployment(), of its newest READY
   // epoch or request.epoch() when given. `on_chunk` any number of times, then `on_done` once, never
   // from within this call. NOT_READY and MODEL_NOT_LOADED come through on_done. A rank that dies
   // gives on_done(UNAVAILABLE) with the reason.
-  GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
-                      DoneCallback on_done);
+  virtual GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
+                              DoneCallback on_done) = 0;
   // A timed round of collectives over the local entry rank's gang; `done` once, on the owner
   // thread.
-  void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
-                   std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
+  virtual void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
+                           std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) = 0;
   // What all ready ranks of request.deployment() on this node do for so long; NOT_READY when there
   // are none. `done` once, on the owner thread.
-  void TraceRanks(const v1::TraceRankRequest& request,
-                  std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done);
+  virtual void TraceRanks(const v1::TraceRankRequest& request,
+                          std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) = 0;
   // Requests at entry ranks of this node.
-  size_t generations() const;
+  virtual size_t generations() const = 0;
   // on_done(CANCELLED) follows. Unknown ids are ignored.
-  void CancelGenerate(GenerateId id);
+  virtual void CancelGenerate(GenerateId id) = 0;
 
   // Ends everything; `done` when the last process is gone. Nothing is admitted from here on.
-  void ShutDown(std::function<void()> done);
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual void ShutDown(std::function<void()> done) = 0;
 };
 
 }  // namespace macrame::runtime

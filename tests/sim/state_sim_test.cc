@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/sqlite_state_store.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/state/lease_client.h"
 #include "agentd/state/state_replicator.h"
@@ -58,13 +59,12 @@ ElectionOptions QuorumOf(size_t count) {
 Process::Process(transport::Dispatcher& dispatcher, FakeNetwork& network_in, NodeId self_in,
                  const std::set<NodeId>& everybody_in, const std::string& folder, uint64_t seed)
     : network(network_in), self(std::move(self_in)), everybody(everybody_in), live(everybody_in) {
-  store = *StateStore::Open(folder, self);
+  store = *SqliteStateStore::Open(folder, self);
   auto random = std::make_shared<std::mt19937_64>(seed);
   election = std::make_unique<Election>(
       self, QuorumOf(everybody.size()), store->loaded_grant(), [random] { return (*random)(); },
       dispatcher.Now());
   channels = std::make_unique<PeerChannels>(
-      dispatcher, self,
       [this](const NodeId& node, const auto&, const auto&) { return network.Connect(self, node); });
   channels->UsePlain();
   for (const NodeId& node : everybody) {

@@ -354,7 +354,7 @@ const std::vector<Ban>& Bans() {
       {R"(steady_clock::now|system_clock::now|\btime\(nullptr\)|gettimeofday)",
        "take `now` as an argument",
        pure,
-       {"agentd/cores/state_store"}},
+       {"agentd/cores/sqlite_state_store"}},
       {R"(\brand\(|random_device|mt19937)", "take random numbers as an argument", pure, {}},
       {R"(#include <(thread|mutex|condition_variable|future)>)",
        "pure code has no threads and no locks",

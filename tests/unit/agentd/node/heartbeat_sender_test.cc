@@ -9,6 +9,7 @@
 #include <map>
 
 #include "agentd/cores/node_news.h"
+#include "agentd/node/grpc_channels.h"
 #include "agentd/node/report_table.h"
 #include "transport/fake_dispatcher.h"
 
@@ -91,7 +92,7 @@ class HeartbeatSenderTest : public ::testing::Test {
   // Of '0' and an even digit '0' calls first, of '0' and an odd one the other.
   const NodeId ours_ = Id('2');
   const NodeId theirs_ = Id('3');
-  PeerChannels channels_{dispatcher_, self_};
+  PeerChannels channels_{GrpcChannels(dispatcher_, self_)};
   MemberMonitor members_{dispatcher_,
                          IdentityAt(self_, 1),
                          discovery::FailureLimits(),

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "agentd/node/grpc_channels.h"
 #include "proto/reasons.h"
 #include "transport/fake_dispatcher.h"
 
@@ -62,7 +63,7 @@ class NodeTrustTest : public ::testing::Test {
 
   std::string folder_, path_;
   SetClock clock_;
-  PeerChannels channels_{clock_, kSelf};
+  PeerChannels channels_{GrpcChannels(clock_, kSelf)};
   MemberMonitor members_{clock_, v1::NodeIdentity(), discovery::FailureLimits(), {}};
   transport::ClusterSecret secret_;
   std::vector<transport::CertificateDates> renewed_;

@@ -1,4 +1,4 @@
-#include "discovery/probe/inventory.h"
+#include "discovery/probe/machine_prober.h"
 
 #include <gtest/gtest.h>
 
@@ -37,13 +37,13 @@ TEST(SameFacts, OnlyWhatMatters) {
   EXPECT_FALSE(SameFacts(Sample(), other));
 }
 
-TEST(InventoryProber, FirstFactsAreThereAtOnceAndRevisionsRise) {
+TEST(MachineProber, FirstFactsAreThereAtOnceAndRevisionsRise) {
   transport::FakeDispatcher dispatcher;
   InventoryInputs inputs;
   inputs.node_id = NodeId("000000000000000000000000000000aa");
-  InventoryProber::Options options;
+  MachineProber::Options options;
   options.first_revision = 1000;
-  InventoryProber prober(dispatcher, inputs, options);
+  MachineProber prober(dispatcher, inputs, options);
   std::vector<uint64_t> revisions;
   prober.Start([&](const v1::Inventory& inventory) { revisions.push_back(inventory.revision()); });
   ASSERT_EQ(revisions, std::vector<uint64_t>{1000});
@@ -73,13 +73,13 @@ TEST(InventoryProber, FirstFactsAreThereAtOnceAndRevisionsRise) {
   prober.Stop();
 }
 
-TEST(InventoryProber, TheNodesOwnLimitForModelsIsToldBesideTheMachines) {
+TEST(MachineProber, TheNodesOwnLimitForModelsIsToldBesideTheMachines) {
   transport::FakeDispatcher dispatcher;
-  InventoryProber free(dispatcher, {}, {});
+  MachineProber free(dispatcher, {}, {});
   free.Start({});
   InventoryInputs inputs;
   inputs.models_memory_max_bytes = 64 << 20;
-  InventoryProber limited(dispatcher, inputs, {});
+  MachineProber limited(dispatcher, inputs, {});
   limited.Start({});
   EXPECT_EQ(free.inventory().memory_models_max_bytes(), 0u);
   EXPECT_EQ(limited.inventory().memory_models_max_bytes(), 64u << 20);
@@ -107,11 +107,11 @@ TEST(ModelsMemory, TheSmallestLimitThatIsKnownCounts) {
   }
 }
 
-TEST(InventoryProber, KindsOutliveTheProber) {
+TEST(MachineProber, KindsOutliveTheProber) {
   transport::FakeDispatcher dispatcher;
   InterfaceKindLookup lookup;
   {
-    InventoryProber prober(dispatcher, {}, {});
+    MachineProber prober(dispatcher, {}, {});
     lookup = prober.kind_lookup();
   }
   EXPECT_EQ(lookup("utun4"), v1::INTERFACE_KIND_VPN);

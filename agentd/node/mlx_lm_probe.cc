@@ -1,10 +1,10 @@
-#include "agentd/node/second_engine_probe.h"
+#include "agentd/node/mlx_lm_probe.h"
 
 #include <utility>
 
 namespace macrame::agentd {
 
-void SecondEngineProbe::Start(std::string python, Found found) {
+void MlxLmProbe::Start(std::string python, Found found) {
   thread_ = std::thread([this, python = std::move(python), found = std::move(found),
                          weak = std::weak_ptr<bool>(alive_)] {
     auto second = std::make_shared<runtime::SecondEngine>(runtime::FindMlxLm(python, &stopping_));
@@ -15,7 +15,7 @@ void SecondEngineProbe::Start(std::string python, Found found) {
   });
 }
 
-void SecondEngineProbe::Stop() {
+void MlxLmProbe::Stop() {
   alive_.reset();
   stopping_ = true;
   if (thread_.joinable()) thread_.join();

@@ -1,4 +1,4 @@
-#include "discovery/beacons/beacon_service.h"
+#include "discovery/beacons/socket_beacon_service.h"
 
 #include <spdlog/spdlog.h>
 
@@ -40,7 +40,7 @@ bool IsV6LinkLocal(const InterfaceAddress& address) {
 
 }  // namespace
 
-class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::Impl> {
+class SocketBeaconService::Impl : public std::enable_shared_from_this<SocketBeaconService::Impl> {
  public:
   Impl(transport::AsioDispatcher& dispatcher, BeaconServiceOptions options,
        const v1::NodeIdentity& self, std::optional<BeaconTrust> trust,
@@ -217,7 +217,7 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
 
 // ---- Sockets and interfaces
 
-void BeaconService::Impl::OpenSenders() {
+void SocketBeaconService::Impl::OpenSenders() {
   int error = 0;
   send_v4_ = BeaconSocket::Open(dispatcher_.io(), false, 0, error);
   if (send_v4_) {
@@ -233,19 +233,19 @@ void BeaconService::Impl::OpenSenders() {
   if (send_v6_) Receive(send_v6_);
 }
 
-void BeaconService::Impl::OpenListeners() {
+void SocketBeaconService::Impl::OpenListeners() {
   if (!listen_v4_) listen_v4_ = OpenListener(false);
   if (!listen_v6_ && send_v6_) listen_v6_ = OpenListener(true);
   KeepDatagrams();
 }
 
-void BeaconService::Impl::KeepDatagrams() {
+void SocketBeaconService::Impl::KeepDatagrams() {
   for (const auto& socket : {listen_v4_, listen_v6_}) {
     if (socket) socket->SetKept(takes_turns_);
   }
 }
 
-std::shared_ptr<BeaconSocket> BeaconService::Impl::OpenListener(bool is_v6) {
+std::shared_ptr<BeaconSocket> SocketBeaconService::Impl::OpenListener(bool is_v6) {
   int error = 0;
   const std::string key = is_v6 ? "port/v6" : "port/v4";
   auto socket = BeaconSocket::Open(dispatcher_.io(), is_v6, options_.port, error);
@@ -266,14 +266,14 @@ std::shared_ptr<BeaconSocket> BeaconService::Impl::OpenListener(bool is_v6) {
   return nullptr;
 }
 
-void BeaconService::Impl::Receive(const std::shared_ptr<BeaconSocket>& socket) {
+void SocketBeaconService::Impl::Receive(const std::shared_ptr<BeaconSocket>& socket) {
   socket->StartReceiving([weak = weak_from_this()](const Datagram& datagram) {
     const auto self = weak.lock();
     if (self && self->running_) self->OnDatagram(datagram);
   });
 }
 
-bool BeaconService::Impl::IsUsed(const Interface& interface) const {
+bool SocketBeaconService::Impl::IsUsed(const Interface& interface) const {
   if (!interface.is_up) return false;
   const auto& named = options_.interfaces;
   if (std::find(named.begin(), named.end(), interface.name) != named.end()) return true;
@@ -283,7 +283,7 @@ bool BeaconService::Impl::IsUsed(const Interface& interface) const {
          !absl::StartsWith(interface.name, "awdl") && !absl::StartsWith(interface.name, "llw");
 }
 
-bool BeaconService::Impl::RefreshInterfaces() {
+bool SocketBeaconService::Impl::RefreshInterfaces() {
   auto listed = ListInterfaces(options_.kind_of);
   if (!listed.ok()) {
     problems_.Raise(
@@ -321,7 +321,7 @@ bool BeaconService::Impl::RefreshInterfaces() {
   return true;
 }
 
-void BeaconService::Impl::PollInterfaces() {
+void SocketBeaconService::Impl::PollInterfaces() {
   const bool changed = RefreshInterfaces();
   OpenListeners();
   JoinGroups();
@@ -335,7 +335,7 @@ void BeaconService::Impl::PollInterfaces() {
   });
 }
 
-void BeaconService::Impl::JoinGroups() {
+void SocketBeaconService::Impl::JoinGroups() {
   if (!listen_v6_) return;
   for (const Interface& interface : interfaces_) {
     if (!IsUsed(interface) || !interface.can_multicast || joined_.contains(interface.index))
@@ -351,13 +351,13 @@ void BeaconService::Impl::JoinGroups() {
 
 // ---- Sending
 
-void BeaconService::Impl::Burst() {
+void SocketBeaconService::Impl::Burst() {
   if (!running_) return;
   schedule_.StartBurst(dispatcher_.Now());
   ArmBeaconTimer();
 }
 
-void BeaconService::Impl::ArmBeaconTimer() {
+void SocketBeaconService::Impl::ArmBeaconTimer() {
   dispatcher_.Cancel(beacon_timer_);
   beacon_timer_ = 0;
   if (takes_turns_ && !schedule_.in_burst()) return;
@@ -370,7 +370,7 @@ void BeaconService::Impl::ArmBeaconTimer() {
   });
 }
 
-void BeaconService::Impl::SendDue() {
+void SocketBeaconService::Impl::SendDue() {
   const MonotonicTime now = dispatcher_.Now();
   const bool in_burst = schedule_.in_burst();
   if (schedule_.TakeDue(now)) {
@@ -379,7 +379,7 @@ void BeaconService::Impl::SendDue() {
   if (schedule_.TakeSignOfLife(now)) SendRound(Kind::kSignOfLife);
 }
 
-void BeaconService::Impl::SendRound(Kind kind) {
+void SocketBeaconService::Impl::SendRound(Kind kind) {
   // Agents that know nothing of news take a beacon with them for damaged, and find the whole ones.
   if (kind == Kind::kSignOfLife && callbacks_.news) news_ = callbacks_.news();
   for (const Interface& interface : interfaces_) {
@@ -389,7 +389,7 @@ void BeaconService::Impl::SendRound(Kind kind) {
   if (kind != Kind::kSignOfLife) heard_rotation_ += codec_.last_heard_count();
 }
 
-void BeaconService::Impl::SendOn(const Interface& interface, Kind kind) {
+void SocketBeaconService::Impl::SendOn(const Interface& interface, Kind kind) {
   std::set<std::string> targets;  // two addresses of one subnet share a broadcast address
   for (const InterfaceAddress& address : interface.addresses) {
     if (!address.broadcast.empty()) targets.insert(address.broadcast);
@@ -423,8 +423,8 @@ void BeaconService::Impl::SendOn(const Interface& interface, Kind kind) {
   }
 }
 
-int BeaconService::Impl::Send(bool is_v6, const std::string& bytes, const std::string& ip,
-                              uint16_t port, uint32_t interface_index) {
+int SocketBeaconService::Impl::Send(bool is_v6, const std::string& bytes, const std::string& ip,
+                                    uint16_t port, uint32_t interface_index) {
   const auto& socket = is_v6 ? send_v6_ : send_v4_;
   if (!socket) return EAFNOSUPPORT;
   const int error = socket->Send(bytes, ip, port, interface_index);
@@ -432,7 +432,7 @@ int BeaconService::Impl::Send(bool is_v6, const std::string& bytes, const std::s
   return error;
 }
 
-std::string BeaconService::Impl::MakeBeacon(Kind kind, const std::string& first_heard) {
+std::string SocketBeaconService::Impl::MakeBeacon(Kind kind, const std::string& first_heard) {
   v1::Beacon beacon;
   beacon.set_hostname(self_.hostname());
   beacon.set_agent_version(self_.agent_version());
@@ -452,7 +452,7 @@ std::string BeaconService::Impl::MakeBeacon(Kind kind, const std::string& first_
   return codec_.Encode(std::move(beacon));
 }
 
-void BeaconService::Impl::ParseSeeds() {
+void SocketBeaconService::Impl::ParseSeeds() {
   seeds_.clear();
   for (const std::string& text : options_.seeds) {
     const auto seed = ParseSeed(text, options_.port);
@@ -469,7 +469,7 @@ void BeaconService::Impl::ParseSeeds() {
   }
 }
 
-void BeaconService::Impl::ResolveSeeds() {
+void SocketBeaconService::Impl::ResolveSeeds() {
   for (size_t i = 0; i < seeds_.size(); ++i) ResolveSeed(i);
   if (seeds_.empty()) return;
   seed_timer_ = dispatcher_.PostAfter(kSeedResolveInterval, [weak = weak_from_this()] {
@@ -478,7 +478,7 @@ void BeaconService::Impl::ResolveSeeds() {
   });
 }
 
-void BeaconService::Impl::ResolveSeed(size_t index) {
+void SocketBeaconService::Impl::ResolveSeed(size_t index) {
   const SeedAddress& seed = seeds_[index].seed;
   resolver_.async_resolve(
       seed.host, std::to_string(seed.port),
@@ -504,7 +504,7 @@ void BeaconService::Impl::ResolveSeed(size_t index) {
 }
 
 // Seeds answer whole beacons, so that who is behind one hears of them too.
-void BeaconService::Impl::SendToSeeds(Kind kind) {
+void SocketBeaconService::Impl::SendToSeeds(Kind kind) {
   if (kind == Kind::kWhole) kind = Kind::kReplyWanted;
   for (const ResolvedSeed& seed : seeds_) {
     const std::string key = "seed-send/" + seed.seed.host;
@@ -530,7 +530,7 @@ void BeaconService::Impl::SendToSeeds(Kind kind) {
   }
 }
 
-void BeaconService::Impl::NoteWay(const NodeId& member, const Datagram& datagram) {
+void SocketBeaconService::Impl::NoteWay(const NodeId& member, const Datagram& datagram) {
   const MonotonicTime now = dispatcher_.Now();
   const bool is_v6 = datagram.source_ip.find(':') != std::string::npos;
   const bool is_link_local = is_v6 && absl::StartsWith(datagram.source_ip, "fe80:");
@@ -550,7 +550,7 @@ void BeaconService::Impl::NoteWay(const NodeId& member, const Datagram& datagram
   ways.insert(ways.begin(), way);
 }
 
-int BeaconService::Impl::Ask(const NodeId& member) {
+int SocketBeaconService::Impl::Ask(const NodeId& member) {
   const auto found = ways_.find(member);
   if (!running_ || found == ways_.end()) return 0;
   std::erase_if(found->second, [now = dispatcher_.Now()](const Way& way) {
@@ -568,7 +568,7 @@ int BeaconService::Impl::Ask(const NodeId& member) {
   return 2;
 }
 
-void BeaconService::Impl::SendAsks(const NodeId& member) {
+void SocketBeaconService::Impl::SendAsks(const NodeId& member) {
   const auto found = ways_.find(member);
   if (found == ways_.end()) return;
   for (const Way& way : found->second) {
@@ -579,7 +579,7 @@ void BeaconService::Impl::SendAsks(const NodeId& member) {
 
 // ---- Hearing
 
-bool BeaconService::Impl::IsOwnAddress(const std::string& ip) const {
+bool SocketBeaconService::Impl::IsOwnAddress(const std::string& ip) const {
   if (absl::StartsWith(ip, "127.") || ip == "::1") return true;
   for (const Interface& interface : interfaces_) {
     for (const InterfaceAddress& address : interface.addresses) {
@@ -589,7 +589,7 @@ bool BeaconService::Impl::IsOwnAddress(const std::string& ip) const {
   return false;
 }
 
-const Interface* BeaconService::Impl::InterfaceOf(const Datagram& datagram) const {
+const Interface* SocketBeaconService::Impl::InterfaceOf(const Datagram& datagram) const {
   const Interface* by_index = nullptr;
   const Interface* by_address = nullptr;
   for (const Interface& interface : interfaces_) {
@@ -605,7 +605,7 @@ const Interface* BeaconService::Impl::InterfaceOf(const Datagram& datagram) cons
   return by_index;
 }
 
-void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
+void SocketBeaconService::Impl::OnDatagram(const Datagram& datagram) {
   const Interface* interface = InterfaceOf(datagram);
   if (interface == nullptr || !IsUsed(*interface)) return;
   const DecodedBeacon decoded = codec_.Decode(datagram.bytes);
@@ -642,8 +642,8 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
     callbacks_.on_unknown_node(*unknown_node);
 }
 
-void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,
-                                      const Interface& interface) {
+void SocketBeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,
+                                            const Interface& interface) {
   // Before the list of interfaces, which `interface` is one of, may be made anew.
   const v1::NodeIdentity identity = IdentityOf(decoded.beacon, datagram, interface);
   if (decoded.verdict == BeaconVerdict::kOwn) {
@@ -657,8 +657,9 @@ void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagr
   if (callbacks_.on_own_id_elsewhere) callbacks_.on_own_id_elsewhere(identity);
 }
 
-v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon, const Datagram& datagram,
-                                                 const Interface& interface) const {
+v1::NodeIdentity SocketBeaconService::Impl::IdentityOf(const v1::Beacon& beacon,
+                                                       const Datagram& datagram,
+                                                       const Interface& interface) const {
   v1::NodeIdentity identity;
   identity.set_node_id(beacon.node_id());
   identity.set_incarnation(beacon.incarnation());
@@ -679,8 +680,8 @@ v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon, const
   return identity;
 }
 
-void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagram& datagram,
-                                         const Interface& interface) {
+void SocketBeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagram& datagram,
+                                               const Interface& interface) {
   const auto& heard = beacon.heard_node_ids();
   const bool lists_us = std::find(heard.begin(), heard.end(), self_.node_id()) != heard.end();
   hearing_.Heard(interface.name, NodeId(beacon.node_id()), lists_us, dispatcher_.Now());
@@ -697,7 +698,7 @@ void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagra
   }
 }
 
-void BeaconService::Impl::Answer(const Datagram& datagram, const std::string& peer_id) {
+void SocketBeaconService::Impl::Answer(const Datagram& datagram, const std::string& peer_id) {
   const MonotonicTime now = dispatcher_.Now();
   if (answered_.size() >= kAnsweredMax) {
     std::erase_if(answered_,
@@ -718,7 +719,7 @@ void BeaconService::Impl::Answer(const Datagram& datagram, const std::string& pe
 
 // ---- What is told to others
 
-void BeaconService::Impl::NotePeerConnected(const NodeId& peer) {
+void SocketBeaconService::Impl::NotePeerConnected(const NodeId& peer) {
   const MonotonicTime now = dispatcher_.Now();
   std::erase_if(connected_,
                 [now](const auto& entry) { return now - entry.second.last > kPeerConnectedFor; });
@@ -726,7 +727,7 @@ void BeaconService::Impl::NotePeerConnected(const NodeId& peer) {
   place->second.last = now;
 }
 
-std::vector<v1::Reason> BeaconService::Impl::Problems() const {
+std::vector<v1::Reason> SocketBeaconService::Impl::Problems() const {
   const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::Reason> problems = problems_.Problems();
   const std::vector<NodeId> heard = hearing_.HeardLately(now);
@@ -754,38 +755,43 @@ std::vector<v1::Reason> BeaconService::Impl::Problems() const {
 
 // ---- BeaconService
 
-BeaconService::BeaconService(transport::AsioDispatcher& dispatcher, BeaconServiceOptions options,
-                             const v1::NodeIdentity& self, std::optional<BeaconTrust> trust,
-                             BeaconServiceCallbacks callbacks)
+SocketBeaconService::SocketBeaconService(transport::AsioDispatcher& dispatcher,
+                                         BeaconServiceOptions options, const v1::NodeIdentity& self,
+                                         std::optional<BeaconTrust> trust,
+                                         BeaconServiceCallbacks callbacks)
     : impl_(std::make_shared<Impl>(dispatcher, std::move(options), self, std::move(trust),
                                    std::move(callbacks))) {}
 
-BeaconService::~BeaconService() { Stop(); }
+SocketBeaconService::~SocketBeaconService() { Stop(); }
 
-void BeaconService::Start() {
+void SocketBeaconService::Start() {
   MACRAME_CHECK(!impl_->running()) << "BeaconService started twice";
   impl_->Start();
 }
 
-void BeaconService::Stop() {
+void SocketBeaconService::Stop() {
   if (impl_->running()) impl_->Stop();
 }
 
-absl::Status BeaconService::SetTrust(std::optional<BeaconTrust> trust) {
+absl::Status SocketBeaconService::SetTrust(std::optional<BeaconTrust> trust) {
   return impl_->SetTrust(std::move(trust));
 }
 
-void BeaconService::SetAllPeersConnected(bool connected) { impl_->SetAllPeersConnected(connected); }
-void BeaconService::SetSignsOfLife(bool wanted) { impl_->SetSignsOfLife(wanted); }
-void BeaconService::SetTakesTurns(bool takes_turns) { impl_->SetTakesTurns(takes_turns); }
-void BeaconService::Turn() { impl_->Turn(); }
-int BeaconService::Ask(const NodeId& member) { return impl_->Ask(member); }
-void BeaconService::NotePeerConnected(const NodeId& peer) { impl_->NotePeerConnected(peer); }
-const std::vector<Interface>& BeaconService::interfaces() const { return impl_->interfaces(); }
-std::vector<v1::Reason> BeaconService::Problems() const { return impl_->Problems(); }
-uint64_t BeaconService::beacons_sent() const { return impl_->beacons_sent(); }
-uint64_t BeaconService::Count(BeaconVerdict verdict) const { return impl_->Count(verdict); }
-Hearing BeaconService::HearingOn(const std::string& interface_name) const {
+void SocketBeaconService::SetAllPeersConnected(bool connected) {
+  impl_->SetAllPeersConnected(connected);
+}
+void SocketBeaconService::SetSignsOfLife(bool wanted) { impl_->SetSignsOfLife(wanted); }
+void SocketBeaconService::SetTakesTurns(bool takes_turns) { impl_->SetTakesTurns(takes_turns); }
+void SocketBeaconService::Turn() { impl_->Turn(); }
+int SocketBeaconService::Ask(const NodeId& member) { return impl_->Ask(member); }
+void SocketBeaconService::NotePeerConnected(const NodeId& peer) { impl_->NotePeerConnected(peer); }
+const std::vector<Interface>& SocketBeaconService::interfaces() const {
+  return impl_->interfaces();
+}
+std::vector<v1::Reason> SocketBeaconService::Problems() const { return impl_->Problems(); }
+uint64_t SocketBeaconService::beacons_sent() const { return impl_->beacons_sent(); }
+uint64_t SocketBeaconService::Count(BeaconVerdict verdict) const { return impl_->Count(verdict); }
+Hearing SocketBeaconService::HearingOn(const std::string& interface_name) const {
   return impl_->HearingOn(interface_name);
 }
 

@@ -1,6 +1,6 @@
 // Several services on one machine's loopback, over real sockets.
 
-#include "discovery/beacons/beacon_service.h"
+#include "discovery/beacons/socket_beacon_service.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -67,8 +67,8 @@ class Peer {
     callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& identity) {
       clash_with = identity.hostname();
     };
-    service = std::make_unique<BeaconService>(dispatcher, std::move(options), self,
-                                              std::move(trust), std::move(callbacks));
+    service = std::make_unique<SocketBeaconService>(dispatcher, std::move(options), self,
+                                                    std::move(trust), std::move(callbacks));
     service->Start();
   }
 
@@ -76,10 +76,10 @@ class Peer {
   std::map<std::string, v1::UnknownNode> unknown_nodes;
   std::vector<HeardBeacon> beacons;
   std::string clash_with;
-  std::unique_ptr<BeaconService> service;
+  std::unique_ptr<SocketBeaconService> service;
 };
 
-class BeaconServiceTest : public ::testing::Test {
+class SocketBeaconServiceTest : public ::testing::Test {
  protected:
   BeaconServiceOptions Options() {
     BeaconServiceOptions options;
@@ -107,7 +107,7 @@ class BeaconServiceTest : public ::testing::Test {
   const uint16_t port_ = FreePort();
 };
 
-TEST_F(BeaconServiceTest, ThreeOnOneMachineFindEachOther) {
+TEST_F(SocketBeaconServiceTest, ThreeOnOneMachineFindEachOther) {
   Peer a(dispatcher_, 'a', Options(), Trust());
   Peer b(dispatcher_, 'b', Options(), Trust());
   Peer c(dispatcher_, 'c', Options(), Trust());
@@ -126,7 +126,7 @@ TEST_F(BeaconServiceTest, ThreeOnOneMachineFindEachOther) {
   EXPECT_TRUE(a.service->Problems().empty());
 }
 
-TEST_F(BeaconServiceTest, AMemberThatIsAskedAnswersTwiceAlsoBetweenItsTurns) {
+TEST_F(SocketBeaconServiceTest, AMemberThatIsAskedAnswersTwiceAlsoBetweenItsTurns) {
   BeaconServiceOptions options = Options();
   options.intervals.searching = options.intervals.settled = seconds(60);
   Peer a(dispatcher_, 'a', options, Trust());
@@ -144,7 +144,7 @@ TEST_F(BeaconServiceTest, AMemberThatIsAskedAnswersTwiceAlsoBetweenItsTurns) {
   EXPECT_GT(a.beacons.back().sequence, a.beacons[before - 1].sequence);
 }
 
-TEST_F(BeaconServiceTest, OthersAreSeenAndNamedButNoPeers) {
+TEST_F(SocketBeaconServiceTest, OthersAreSeenAndNamedButNoPeers) {
   Peer member(dispatcher_, 'a', Options(), Trust());
   Peer other(dispatcher_, 'b', Options(), Trust('o'));
   Peer without(dispatcher_, 'c', Options(), std::nullopt);
@@ -162,14 +162,14 @@ TEST_F(BeaconServiceTest, OthersAreSeenAndNamedButNoPeers) {
   EXPECT_TRUE(without.peers.empty());
 }
 
-TEST_F(BeaconServiceTest, TheSecretMayArriveLater) {
+TEST_F(SocketBeaconServiceTest, TheSecretMayArriveLater) {
   Peer a(dispatcher_, 'a', Options(), Trust());
   Peer b(dispatcher_, 'b', Options(), std::nullopt);
   dispatcher_.PostAfter(milliseconds(300), [&] { ASSERT_TRUE(b.service->SetTrust(Trust()).ok()); });
   EXPECT_TRUE(RunUntil([&] { return a.peers.size() == 1 && b.peers.size() == 1; }, seconds(5)));
 }
 
-TEST_F(BeaconServiceTest, ACopiedStateFolderIsNoticedByBoth) {
+TEST_F(SocketBeaconServiceTest, ACopiedStateFolderIsNoticedByBoth) {
   Peer a(dispatcher_, 'a', Options(), Trust(), 7001);
   Peer copy(dispatcher_, 'a', Options(), Trust(), 7002);
   EXPECT_TRUE(
@@ -177,7 +177,7 @@ TEST_F(BeaconServiceTest, ACopiedStateFolderIsNoticedByBoth) {
   EXPECT_TRUE(a.peers.empty());
 }
 
-TEST_F(BeaconServiceTest, WhoTakesTurnsHearsWhatHasComeInAndSendsSignsOfLife) {
+TEST_F(SocketBeaconServiceTest, WhoTakesTurnsHearsWhatHasComeInAndSendsSignsOfLife) {
   Peer a(dispatcher_, 'a', Options(), Trust());
   Peer b(dispatcher_, 'b', Options(), Trust());
   for (Peer* peer : {&a, &b}) {
@@ -207,7 +207,7 @@ TEST_F(BeaconServiceTest, WhoTakesTurnsHearsWhatHasComeInAndSendsSignsOfLife) {
   EXPECT_GE(told, 5u);
 }
 
-TEST_F(BeaconServiceTest, ASeedIsEnoughWhereBroadcastsDoNotReach) {
+TEST_F(SocketBeaconServiceTest, ASeedIsEnoughWhereBroadcastsDoNotReach) {
   // Two ports: each hears only what is sent to its own, hence only what a seed names.
   BeaconServiceOptions first = Options();
   BeaconServiceOptions second = Options();
@@ -218,7 +218,7 @@ TEST_F(BeaconServiceTest, ASeedIsEnoughWhereBroadcastsDoNotReach) {
   EXPECT_TRUE(RunUntil([&] { return a.peers.size() == 1 && b.peers.size() == 1; }, seconds(5)));
 }
 
-TEST_F(BeaconServiceTest, TroublesAreListedWithARemedy) {
+TEST_F(SocketBeaconServiceTest, TroublesAreListedWithARemedy) {
   BeaconServiceOptions options = Options();
   options.interfaces = {"nosuch0"};
   options.seeds = {"bad:port:number:[", "ok.invalid:99999"};
@@ -232,7 +232,7 @@ TEST_F(BeaconServiceTest, TroublesAreListedWithARemedy) {
   EXPECT_TRUE(codes.contains("SEED_UNRESOLVED"));
 }
 
-TEST_F(BeaconServiceTest, ATakenPortIsToldAndTakenOverWhenFree) {
+TEST_F(SocketBeaconServiceTest, ATakenPortIsToldAndTakenOverWhenFree) {
   const int holder = socket(AF_INET, SOCK_DGRAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -252,7 +252,7 @@ TEST_F(BeaconServiceTest, ATakenPortIsToldAndTakenOverWhenFree) {
   EXPECT_TRUE(RunUntil([&] { return !has_port_problem(); }, seconds(5)));
 }
 
-TEST_F(BeaconServiceTest, FloodsOfNoiseAreCountedAndDoNotHinder) {
+TEST_F(SocketBeaconServiceTest, FloodsOfNoiseAreCountedAndDoNotHinder) {
   Peer a(dispatcher_, 'a', Options(), Trust());
   Peer b(dispatcher_, 'b', Options(), Trust());
   const int sender = socket(AF_INET, SOCK_DGRAM, 0);

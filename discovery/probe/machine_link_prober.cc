@@ -1,4 +1,4 @@
-#include "discovery/probe/link_prober.h"
+#include "discovery/probe/machine_link_prober.h"
 
 #include <openssl/sha.h>
 
@@ -115,7 +115,7 @@ class ThriftyRunner : public CommandRunner {
 
 }  // namespace
 
-class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
+class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkProber::Impl> {
  public:
   Impl(transport::Dispatcher& dispatcher, LinkInputs inputs, Options options)
       : dispatcher_(dispatcher),
@@ -231,17 +231,18 @@ class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
   v1::LinkFacts facts_;
 };
 
-LinkProber::LinkProber(transport::Dispatcher& dispatcher, LinkInputs inputs, Options options)
+MachineLinkProber::MachineLinkProber(transport::Dispatcher& dispatcher, LinkInputs inputs,
+                                     Options options)
     : impl_(std::make_shared<Impl>(dispatcher, std::move(inputs), std::move(options))) {}
 
-LinkProber::~LinkProber() { Stop(); }
+MachineLinkProber::~MachineLinkProber() { Stop(); }
 
-void LinkProber::Start(std::function<void(const v1::LinkFacts&)> on_facts) {
+void MachineLinkProber::Start(std::function<void(const v1::LinkFacts&)> on_facts) {
   impl_->Start(std::move(on_facts));
 }
 
-void LinkProber::Stop() { impl_->Stop(); }
-void LinkProber::ProbeNow(std::function<void()> done) { impl_->ProbeNow(std::move(done)); }
-const v1::LinkFacts& LinkProber::facts() const { return impl_->facts(); }
+void MachineLinkProber::Stop() { impl_->Stop(); }
+void MachineLinkProber::ProbeNow(std::function<void()> done) { impl_->ProbeNow(std::move(done)); }
+const v1::LinkFacts& MachineLinkProber::facts() const { return impl_->facts(); }
 
 }  // namespace macrame::discovery

@@ -1,4 +1,4 @@
-#include "runtime/supervisor/rank_supervisor.h"
+#include "runtime/supervisor/process_supervisor.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ constexpr uint64_t kAllEpochs = std::numeric_limits<uint64_t>::max();
 constexpr auto kLimit = std::chrono::seconds(20);
 
 // A supervisor on an owner thread of its own; the test's thread asks and waits.
-class RankSupervisorTest : public testing::Test {
+class ProcessSupervisorTest : public testing::Test {
  protected:
   void SetUp() override {
     // Short, because it holds a socket.
@@ -68,7 +68,7 @@ class RankSupervisorTest : public testing::Test {
   absl::Status Start() {
     absl::Status status;
     OnOwner([&] {
-      supervisor_ = std::make_unique<RankSupervisor>(options_, &dispatcher_);
+      supervisor_ = std::make_unique<ProcessSupervisor>(options_, &dispatcher_);
       status = supervisor_->Start();
     });
     return status;
@@ -170,7 +170,7 @@ class RankSupervisorTest : public testing::Test {
   std::unique_ptr<RankSupervisor> supervisor_;
 };
 
-TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
+TEST_F(ProcessSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
   ASSERT_TRUE(Start().ok());
   const auto reserved = Reserve(Request("m", 1, 0, 4000));
   ASSERT_TRUE(reserved.ok()) << reserved.status();
@@ -198,7 +198,7 @@ TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
 }
 
 // The fake rank reports MLX_METAL_FAST_SYNCH as it found it in its environment.
-TEST_F(RankSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSaysOtherwise) {
+TEST_F(ProcessSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSaysOtherwise) {
   struct Case {
     FastSynch setting;
     const char* backend;
@@ -238,7 +238,7 @@ TEST_F(RankSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSay
   }
 }
 
-TEST_F(RankSupervisorTest, LastLinesOfACrashAreKept) {
+TEST_F(ProcessSupervisorTest, LastLinesOfACrashAreKept) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("crash");
   v1::Reason failure;
@@ -252,7 +252,7 @@ TEST_F(RankSupervisorTest, LastLinesOfACrashAreKept) {
   EXPECT_TRUE(Statuses().empty()) << "but the failure is forgotten";
 }
 
-TEST_F(RankSupervisorTest, AFaultOfTheModelsFilesKeepsItsOwnCodeAndIsSaidOnce) {
+TEST_F(ProcessSupervisorTest, AFaultOfTheModelsFilesKeepsItsOwnCodeAndIsSaidOnce) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("model");
   v1::Reason failure;
@@ -264,7 +264,7 @@ TEST_F(RankSupervisorTest, AFaultOfTheModelsFilesKeepsItsOwnCodeAndIsSaidOnce) {
   EXPECT_EQ(failure.node_id(), options_.node_id);
 }
 
-TEST_F(RankSupervisorTest, LastLinesThatAreNoTextDoNotSpoilTheMessage) {
+TEST_F(ProcessSupervisorTest, LastLinesThatAreNoTextDoNotSpoilTheMessage) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("bytes");
   v1::Reason failure;
@@ -277,7 +277,7 @@ TEST_F(RankSupervisorTest, LastLinesThatAreNoTextDoNotSpoilTheMessage) {
 
 // Whoever started the agent may have had SIGCHLD ignored, which is inherited: the system would then
 // reap ranks by itself and give their pids away.
-TEST_F(RankSupervisorTest, ExitCodesAreKnownUnderAnIgnoredSigchld) {
+TEST_F(ProcessSupervisorTest, ExitCodesAreKnownUnderAnIgnoredSigchld) {
   ASSERT_NE(signal(SIGCHLD, SIG_IGN), SIG_ERR);
   const absl::Status started = Start();
   v1::Reason failure;
@@ -289,7 +289,7 @@ TEST_F(RankSupervisorTest, ExitCodesAreKnownUnderAnIgnoredSigchld) {
   EXPECT_THAT(failure.message(), HasSubstr("code 7"));
 }
 
-TEST_F(RankSupervisorTest, ASignalIsNamed) {
+TEST_F(ProcessSupervisorTest, ASignalIsNamed) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("segfault");
   v1::Reason failure;
@@ -298,7 +298,7 @@ TEST_F(RankSupervisorTest, ASignalIsNamed) {
   EXPECT_THAT(failure.message(), HasSubstr("SIGSEGV"));
 }
 
-TEST_F(RankSupervisorTest, SigkillFromOutsideIsToldWithItsLikelyCause) {
+TEST_F(ProcessSupervisorTest, SigkillFromOutsideIsToldWithItsLikelyCause) {
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("ready");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -309,7 +309,7 @@ TEST_F(RankSupervisorTest, SigkillFromOutsideIsToldWithItsLikelyCause) {
   EXPECT_THAT(failure.message(), HasSubstr("memory"));
 }
 
-TEST_F(RankSupervisorTest, TheRanksOwnReasonIsKept) {
+TEST_F(ProcessSupervisorTest, TheRanksOwnReasonIsKept) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("failed");
   v1::Reason failure;
@@ -318,7 +318,7 @@ TEST_F(RankSupervisorTest, TheRanksOwnReasonIsKept) {
   EXPECT_EQ(failure.evidence(), "rankd: the file is broken");
 }
 
-TEST_F(RankSupervisorTest, SilenceIsAStall) {
+TEST_F(ProcessSupervisorTest, SilenceIsAStall) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("mute");
   v1::Reason failure;
@@ -326,7 +326,7 @@ TEST_F(RankSupervisorTest, SilenceIsAStall) {
   EXPECT_EQ(failure.code(), "RANK_STALLED");
 }
 
-TEST_F(RankSupervisorTest, NeverReportingIsAStallToo) {
+TEST_F(ProcessSupervisorTest, NeverReportingIsAStallToo) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("silent");
   v1::Reason failure;
@@ -335,7 +335,7 @@ TEST_F(RankSupervisorTest, NeverReportingIsAStallToo) {
   EXPECT_THAT(failure.message(), HasSubstr("did not report within 3 s"));
 }
 
-TEST_F(RankSupervisorTest, AStoppedProcessIsFoundOut) {
+TEST_F(ProcessSupervisorTest, AStoppedProcessIsFoundOut) {
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("ready");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -345,7 +345,7 @@ TEST_F(RankSupervisorTest, AStoppedProcessIsFoundOut) {
   EXPECT_EQ(failure.code(), "RANK_STALLED");
 }
 
-TEST_F(RankSupervisorTest, AStubbornRankIsKilledInTheEnd) {
+TEST_F(ProcessSupervisorTest, AStubbornRankIsKilledInTheEnd) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("stubborn");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -357,7 +357,7 @@ TEST_F(RankSupervisorTest, AStubbornRankIsKilledInTheEnd) {
 
 // A stopped process hears neither Stop nor SIGTERM; who knows that it stalled doesn't wait for
 // both.
-TEST_F(RankSupervisorTest, ARankThatStalledIsKilledWithoutBeingAsked) {
+TEST_F(ProcessSupervisorTest, ARankThatStalledIsKilledWithoutBeingAsked) {
   options_.stop_grace = std::chrono::minutes(1);
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("ready");
@@ -367,7 +367,7 @@ TEST_F(RankSupervisorTest, ARankThatStalledIsKilledWithoutBeingAsked) {
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
 }
 
-TEST_F(RankSupervisorTest, ARankThatServesNothingStopsAtOnce) {
+TEST_F(ProcessSupervisorTest, ARankThatServesNothingStopsAtOnce) {
   options_.first_report_limit = std::chrono::minutes(1);
   options_.stop_grace = std::chrono::seconds(1);
   ASSERT_TRUE(Start().ok());
@@ -376,7 +376,7 @@ TEST_F(RankSupervisorTest, ARankThatServesNothingStopsAtOnce) {
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
 }
 
-TEST_F(RankSupervisorTest, AFloodOfOutputIsBounded) {
+TEST_F(ProcessSupervisorTest, AFloodOfOutputIsBounded) {
   options_.log_bytes_max = 1 << 20;
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("flood");
@@ -388,7 +388,7 @@ TEST_F(RankSupervisorTest, AFloodOfOutputIsBounded) {
   EXPECT_LE(std::filesystem::file_size(logs + ".1"), options_.log_bytes_max + 8192);
 }
 
-TEST_F(RankSupervisorTest, MemoryIsPromisedOnce) {
+TEST_F(ProcessSupervisorTest, MemoryIsPromisedOnce) {
   ASSERT_TRUE(Start().ok());
   ASSERT_TRUE(Reserve(Request("a", 1, 0, 6000)).ok());
   const auto second = Reserve(Request("b", 1, 0, 6000));
@@ -398,7 +398,7 @@ TEST_F(RankSupervisorTest, MemoryIsPromisedOnce) {
   EXPECT_TRUE(Reserve(Request("b", 1, 0, 6000)).ok());
 }
 
-TEST_F(RankSupervisorTest, ReservationsLapse) {
+TEST_F(ProcessSupervisorTest, ReservationsLapse) {
   ASSERT_TRUE(Start().ok());
   v1::ReserveRequest request = Request("m", 1, 0);
   request.set_hold_ms(50);
@@ -407,7 +407,7 @@ TEST_F(RankSupervisorTest, ReservationsLapse) {
   EXPECT_EQ(ReasonOf(Launch("ready", "m", 1, 0).status()).code(), "RESERVATION_LAPSED");
 }
 
-TEST_F(RankSupervisorTest, AReservationOutlivesTheTermOfTheOneItReplaced) {
+TEST_F(ProcessSupervisorTest, AReservationOutlivesTheTermOfTheOneItReplaced) {
   ASSERT_TRUE(Start().ok());
   v1::ReserveRequest brief = Request("m", 1, 0);
   brief.set_hold_ms(200);
@@ -422,7 +422,7 @@ TEST_F(RankSupervisorTest, AReservationOutlivesTheTermOfTheOneItReplaced) {
   EXPECT_TRUE(Launch("ready", "m", 1, 0).ok());
 }
 
-TEST_F(RankSupervisorTest, OlderEpochsEndAndNewerStay) {
+TEST_F(ProcessSupervisorTest, OlderEpochsEndAndNewerStay) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("ready", "m", 1, 0);
   ReserveAndLaunch("ready", "m", 2, 0);
@@ -439,13 +439,13 @@ TEST_F(RankSupervisorTest, OlderEpochsEndAndNewerStay) {
   }));
 }
 
-TEST_F(RankSupervisorTest, WithoutRankdNothingIsReserved) {
+TEST_F(ProcessSupervisorTest, WithoutRankdNothingIsReserved) {
   options_.rankd_path = "/nonexistent/rankd";
   EXPECT_EQ(ReasonOf(Start()).code(), "ENGINE_MISSING");
   EXPECT_EQ(ReasonOf(Reserve(Request("m", 1, 0)).status()).code(), "ENGINE_MISSING");
 }
 
-TEST_F(RankSupervisorTest, AnAddressOfAnotherMachineIsRefused) {
+TEST_F(ProcessSupervisorTest, AnAddressOfAnotherMachineIsRefused) {
   ASSERT_TRUE(Start().ok());
   absl::StatusOr<v1::ReserveResponse> response;
   OnOwner([&] {
@@ -460,7 +460,7 @@ struct Answer {
   bool done = false;
 };
 
-TEST_F(RankSupervisorTest, GenerateReachesTheEntryRank) {
+TEST_F(ProcessSupervisorTest, GenerateReachesTheEntryRank) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("ready");
   v1::GenerateRequest request;
@@ -507,7 +507,7 @@ TEST_F(RankSupervisorTest, GenerateReachesTheEntryRank) {
   EXPECT_EQ(ReasonOf(unknown.status).code(), "MODEL_NOT_LOADED");
 }
 
-TEST_F(RankSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
+TEST_F(ProcessSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("ready");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -546,7 +546,7 @@ TEST_F(RankSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
   EXPECT_EQ(ReasonOf(answers[1].status).code(), "RANK_KILLED") << answers[1].status;
 }
 
-TEST_F(RankSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
+TEST_F(ProcessSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("ready", "a", 1, 0);
   ReserveAndLaunch("stubborn", "b", 1, 0);
@@ -557,7 +557,7 @@ TEST_F(RankSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
   EXPECT_FALSE(Reserve(Request("c", 1, 0)).ok());
 }
 
-TEST_F(RankSupervisorTest, DestroyingTheSupervisorLeavesNoProcess) {
+TEST_F(ProcessSupervisorTest, DestroyingTheSupervisorLeavesNoProcess) {
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("stubborn");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -580,7 +580,7 @@ pid_t StartSleeper() {
   return pid;
 }
 
-TEST_F(RankSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
+TEST_F(ProcessSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
   RunFiles files(options_.state_folder);
   ASSERT_TRUE(files.Prepare().ok());
   const pid_t left = StartSleeper();
@@ -601,7 +601,7 @@ TEST_F(RankSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
   waitpid(unrelated, &status, 0);
 }
 
-TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
+TEST_F(ProcessSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("silent");  // its spec names no folder at all
   bool found = false;
@@ -619,7 +619,7 @@ TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
 }
 
 // The gang's secret is in it.
-TEST_F(RankSupervisorTest, TheLaunchSpecIsGoneOnceTheRankHasReadIt) {
+TEST_F(ProcessSupervisorTest, TheLaunchSpecIsGoneOnceTheRankHasReadIt) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("ready");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
@@ -628,7 +628,7 @@ TEST_F(RankSupervisorTest, TheLaunchSpecIsGoneOnceTheRankHasReadIt) {
   }
 }
 
-TEST_F(RankSupervisorTest, APortIsNeverFreeBetweenReservationAndEnd) {
+TEST_F(ProcessSupervisorTest, APortIsNeverFreeBetweenReservationAndEnd) {
   ASSERT_TRUE(Start().ok());
   const auto reserved = Reserve(Request("m", 1, 0));
   ASSERT_TRUE(reserved.ok()) << reserved.status();
@@ -645,7 +645,7 @@ TEST_F(RankSupervisorTest, APortIsNeverFreeBetweenReservationAndEnd) {
   EXPECT_TRUE(WaitUntil([&] { return !taken(); })) << "the agent keeps none of them";
 }
 
-TEST_F(RankSupervisorTest, ARankIsToldWhichSocketsItInherits) {
+TEST_F(ProcessSupervisorTest, ARankIsToldWhichSocketsItInherits) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("sockets", "m", 1, 0);
   v1::Reason failure;

@@ -1,4 +1,4 @@
-#include "agentd/cores/state_store.h"
+#include "agentd/cores/sqlite_state_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 const NodeId kFresh(std::string(32, 'a'));
 
-class StateStoreTest : public ::testing::Test {
+class SqliteStateStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = ::testing::TempDir() + "/state_store_" +
@@ -26,13 +26,13 @@ class StateStoreTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<StateStore> Open() {
-    auto store = StateStore::Open(folder_, kFresh);
+  std::unique_ptr<SqliteStateStore> Open() {
+    auto store = SqliteStateStore::Open(folder_, kFresh);
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
   void ExpectUnreadable(const std::string& what) {
-    const auto store = StateStore::Open(folder_, kFresh);
+    const auto store = SqliteStateStore::Open(folder_, kFresh);
     ASSERT_FALSE(store.ok());
     EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss);
     EXPECT_EQ(ReasonOf(store.status()).code(), "STATE_UNREADABLE");
@@ -57,7 +57,7 @@ class StateStoreTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(StateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
+TEST_F(SqliteStateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
   const GrantRecord grant{{Term(7), NodeId(std::string(32, 'b'))}, std::chrono::milliseconds(2000)};
   v1::StateEntry entry;
   entry.set_key("deployment/x");
@@ -70,7 +70,7 @@ TEST_F(StateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
     ASSERT_TRUE(store->SaveGrant(grant).ok());
     ASSERT_TRUE(store->SaveChange({{entry}, {}}).ok());
   }
-  auto again = StateStore::Open(folder_, NodeId(std::string(32, 'c')));
+  auto again = SqliteStateStore::Open(folder_, NodeId(std::string(32, 'c')));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ((*again)->node_id(), kFresh) << "a fresh id is for fresh folders";
   EXPECT_EQ((*again)->incarnation(), Incarnation(2));
@@ -82,7 +82,7 @@ TEST_F(StateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
   EXPECT_TRUE(Open()->loaded_entries().empty());
 }
 
-TEST_F(StateStoreTest, IsReadableByItsOwnerOnly) {
+TEST_F(SqliteStateStoreTest, IsReadableByItsOwnerOnly) {
   auto store = Open();
   struct stat info;
   ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
@@ -91,42 +91,42 @@ TEST_F(StateStoreTest, IsReadableByItsOwnerOnly) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
 }
 
-TEST_F(StateStoreTest, ASecondAgentIsToldWhoHoldsTheFolder) {
+TEST_F(SqliteStateStoreTest, ASecondAgentIsToldWhoHoldsTheFolder) {
   auto first = Open();
-  const auto second = StateStore::Open(folder_, kFresh);
+  const auto second = SqliteStateStore::Open(folder_, kFresh);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(::getpid())));
   first.reset();
-  EXPECT_TRUE(StateStore::Open(folder_, kFresh).ok());
+  EXPECT_TRUE(SqliteStateStore::Open(folder_, kFresh).ok());
 }
 
-TEST_F(StateStoreTest, AMissingDatabaseIsNotReplaced) {
+TEST_F(SqliteStateStoreTest, AMissingDatabaseIsNotReplaced) {
   Fill();
   std::filesystem::remove(Database());
   ExpectUnreadable("gone");
   EXPECT_FALSE(std::filesystem::exists(Database()));
 }
 
-TEST_F(StateStoreTest, AnEmptyDatabaseIsNotReplaced) {
+TEST_F(SqliteStateStoreTest, AnEmptyDatabaseIsNotReplaced) {
   Fill();
   std::ofstream(Database(), std::ios::trunc);
   ExpectUnreadable("empty");
 }
 
-TEST_F(StateStoreTest, ATruncatedDatabaseIsRefused) {
+TEST_F(SqliteStateStoreTest, ATruncatedDatabaseIsRefused) {
   Fill();
   std::filesystem::resize_file(Database(), std::filesystem::file_size(Database()) / 2);
   ExpectUnreadable("");
 }
 
-TEST_F(StateStoreTest, GarbageIsRefused) {
+TEST_F(SqliteStateStoreTest, GarbageIsRefused) {
   Fill();
   std::ofstream(Database(), std::ios::trunc) << std::string(8192, 'z');
   ExpectUnreadable("");
 }
 
-TEST_F(StateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
+TEST_F(SqliteStateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
   Fill();
   std::ifstream in(Database(), std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -136,7 +136,7 @@ TEST_F(StateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x20);
     std::ofstream(Database(), std::ios::binary | std::ios::trunc) << bad;
-    const auto store = StateStore::Open(folder_, kFresh);
+    const auto store = SqliteStateStore::Open(folder_, kFresh);
     if (!store.ok()) {
       ++refused;
       EXPECT_EQ(ReasonOf(store.status()).code(), "STATE_UNREADABLE");
@@ -150,24 +150,24 @@ TEST_F(StateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
   EXPECT_GT(refused, 10);
 }
 
-TEST_F(StateStoreTest, AHalfMadeFolderIsMadeWhole) {
+TEST_F(SqliteStateStoreTest, AHalfMadeFolderIsMadeWhole) {
   std::filesystem::create_directories(folder_);
   std::ofstream(Database(), std::ios::trunc);
   EXPECT_EQ(Open()->incarnation(), Incarnation(1));
 }
 
-TEST_F(StateStoreTest, AFileInPlaceOfTheFolderIsAnError) {
+TEST_F(SqliteStateStoreTest, AFileInPlaceOfTheFolderIsAnError) {
   std::ofstream(folder_) << "x";
-  const auto store = StateStore::Open(folder_, kFresh);
+  const auto store = SqliteStateStore::Open(folder_, kFresh);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(StateStoreTest, AFreshStoreNeedsAValidId) {
-  EXPECT_FALSE(StateStore::Open(folder_, NodeId("short")).ok());
+TEST_F(SqliteStateStoreTest, AFreshStoreNeedsAValidId) {
+  EXPECT_FALSE(SqliteStateStore::Open(folder_, NodeId("short")).ok());
   EXPECT_EQ(Open()->node_id(), kFresh) << "nothing was left behind that hinders";
 }
 
-TEST_F(StateStoreTest, KeepsTheMachineAndForgetsItWithTheIdentity) {
+TEST_F(SqliteStateStoreTest, KeepsTheMachineAndForgetsItWithTheIdentity) {
   const NodeId fresh(std::string(32, 'd'));
   v1::StateEntry entry;
   entry.set_key("deployment/x");

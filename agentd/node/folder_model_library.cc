@@ -1,4 +1,4 @@
-#include "agentd/node/model_library.h"
+#include "agentd/node/folder_model_library.h"
 
 #include <spdlog/spdlog.h>
 
@@ -8,7 +8,7 @@
 #include "discovery/probe/command_runner.h"
 #include "proto/reason_codes.h"
 #include "runtime/model_files/model_folders.h"
-#include "runtime/supervisor/rank_supervisor.h"
+#include "runtime/supervisor/process_supervisor.h"
 
 namespace macrame::agentd {
 namespace {
@@ -24,8 +24,8 @@ DescribedModel Take(runtime::ResolvedModel resolved) {
 
 }  // namespace
 
-ModelLibrary::ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders,
-                           const std::string& rankd)
+FolderModelLibrary::FolderModelLibrary(transport::Dispatcher& dispatcher,
+                                       std::vector<std::string> folders, const std::string& rankd)
     : dispatcher_(dispatcher),
       runner_(std::make_shared<discovery::ProcessCommandRunner>()),
       folders_(std::make_shared<runtime::ModelFolders>(
@@ -37,16 +37,16 @@ ModelLibrary::ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::s
           })),
       worker_(std::make_unique<transport::WorkerThread>()) {}
 
-ModelLibrary::~ModelLibrary() { Stop(); }
+FolderModelLibrary::~FolderModelLibrary() { Stop(); }
 
-void ModelLibrary::Start(Duration interval,
-                         std::function<void(std::vector<v1::LocalModel>)> on_models) {
+void FolderModelLibrary::Start(Duration interval,
+                               std::function<void(std::vector<v1::LocalModel>)> on_models) {
   interval_ = interval;
   on_models_ = std::move(on_models);
   Scan();
 }
 
-void ModelLibrary::Stop() {
+void FolderModelLibrary::Stop() {
   alive_.reset();
   runner_->Stop();
   worker_.reset();
@@ -54,7 +54,7 @@ void ModelLibrary::Stop() {
   timer_ = 0;
 }
 
-void ModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
+void FolderModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
   awaits_second_engine_ = false;
   if (worker_ == nullptr) return;
   worker_->Add(
@@ -62,7 +62,7 @@ void ModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
   Scan();
 }
 
-void ModelLibrary::Scan() {
+void FolderModelLibrary::Scan() {
   worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
     std::vector<v1::LocalModel> models = folders->Scan();
     std::vector<v1::Reason> broken = folders->Broken();
@@ -74,7 +74,7 @@ void ModelLibrary::Scan() {
 }
 
 // Only the folders' own times: a full look is for what changed, and for each `interval_`.
-void ModelLibrary::Glance() {
+void FolderModelLibrary::Glance() {
   worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
     const bool changed = folders->LooksChanged();
     dispatcher_.Post([this, weak, changed] {
@@ -85,7 +85,7 @@ void ModelLibrary::Glance() {
   });
 }
 
-void ModelLibrary::ScheduleGlance() {
+void FolderModelLibrary::ScheduleGlance() {
   if (timer_ != 0) dispatcher_.Cancel(timer_);
   timer_ = dispatcher_.PostAfter(std::min(kGlanceInterval, interval_),
                                  [this, weak = std::weak_ptr<bool>(alive_)] {
@@ -93,7 +93,7 @@ void ModelLibrary::ScheduleGlance() {
                                  });
 }
 
-void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken) {
+void FolderModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken) {
   if (awaits_second_engine_) {
     std::erase_if(broken, [](const v1::Reason& reason) {
       return reason.code() == reasons::kModelArchitectureUnknown;
@@ -116,7 +116,7 @@ void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reas
   ScheduleGlance();
 }
 
-void ModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done) {
+void FolderModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done) {
   if (worker_ == nullptr) return done(absl::UnavailableError("this agent is stopping"));
   // The callback is kept on this side: what it holds belongs to the owner thread.
   auto kept = std::make_shared<Described>(std::move(done));
@@ -134,7 +134,7 @@ void ModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> work, Des
   if (!added) (*kept)(absl::ResourceExhaustedError("too many models are being looked at"));
 }
 
-void ModelLibrary::Resolve(const std::string& name_or_path, Described done) {
+void FolderModelLibrary::Resolve(const std::string& name_or_path, Described done) {
   Run(
       [folders = folders_, name_or_path]() -> absl::StatusOr<DescribedModel> {
         absl::StatusOr<runtime::ResolvedModel> resolved = folders->Resolve(name_or_path);
@@ -144,7 +144,7 @@ void ModelLibrary::Resolve(const std::string& name_or_path, Described done) {
       std::move(done));
 }
 
-void ModelLibrary::Find(const v1::ModelDescription& model, Described done) {
+void FolderModelLibrary::Find(const v1::ModelDescription& model, Described done) {
   Run(
       [folders = folders_, model]() -> absl::StatusOr<DescribedModel> {
         absl::StatusOr<runtime::ResolvedModel> found =

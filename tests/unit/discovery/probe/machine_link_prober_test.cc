@@ -1,4 +1,4 @@
-#include "discovery/probe/link_prober.h"
+#include "discovery/probe/machine_link_prober.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,16 +26,16 @@ CommandResult Said(const std::string& text) {
   return result;
 }
 
-class LinkProberTest : public ::testing::Test {
+class MachineLinkProberTest : public ::testing::Test {
  protected:
-  LinkProberTest()
+  MachineLinkProberTest()
       : runner_(*ReplayCommandRunner::Open(tests::MakeCluster("mesh-2") + "/oak")),
         prober_(dispatcher_, Inputs(), OptionsOf(&runner_)) {
     prober_.Start([this](const v1::LinkFacts&) { ++changes_; });
   }
 
-  static LinkProber::Options OptionsOf(CommandRunner* runner) {
-    LinkProber::Options options;
+  static MachineLinkProber::Options OptionsOf(CommandRunner* runner) {
+    MachineLinkProber::Options options;
     options.runner = runner;
     options.is_mac = true;
     return options;
@@ -75,11 +75,11 @@ class LinkProberTest : public ::testing::Test {
 
   transport::FakeDispatcher dispatcher_;
   ReplayCommandRunner runner_;
-  LinkProber prober_;
+  MachineLinkProber prober_;
   int changes_ = 0;
 };
 
-TEST_F(LinkProberTest, TellsTheFirstFactsAndThenOnlyChanges) {
+TEST_F(MachineLinkProberTest, TellsTheFirstFactsAndThenOnlyChanges) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   EXPECT_EQ(prober_.facts().rdma_enabled(), v1::FACT_YES);
   EXPECT_GT(prober_.facts().probed_unix_ms(), 0u);
@@ -91,14 +91,14 @@ TEST_F(LinkProberTest, TellsTheFirstFactsAndThenOnlyChanges) {
   EXPECT_EQ(prober_.facts().rdma_enabled(), v1::FACT_NO);
 }
 
-TEST_F(LinkProberTest, LooksAgainByItself) {
+TEST_F(MachineLinkProberTest, LooksAgainByItself) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   runner_.Set("rdma_ctl status", Said("disabled\n"));
   dispatcher_.AdvanceBy(std::chrono::seconds(31));
   EXPECT_TRUE(Until([&] { return changes_ == 2; }));
 }
 
-TEST_F(LinkProberTest, SlowAnswersAreKeptUntilSomethingMovesOrSomebodyAsks) {
+TEST_F(MachineLinkProberTest, SlowAnswersAreKeptUntilSomethingMovesOrSomebodyAsks) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   const std::string pulled = R"({"SPThunderboltDataType": []})";
   runner_.Set("system_profiler SPThunderboltDataType -json", Said(pulled));
@@ -110,21 +110,21 @@ TEST_F(LinkProberTest, SlowAnswersAreKeptUntilSomethingMovesOrSomebodyAsks) {
   EXPECT_EQ(prober_.facts().has_thunderbolt(), v1::FACT_NO);
 }
 
-TEST_F(LinkProberTest, APulledCableShowsInTheInterfacesAndHasEverythingAskedAgain) {
+TEST_F(MachineLinkProberTest, APulledCableShowsInTheInterfacesAndHasEverythingAskedAgain) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   Change("ifconfig", "en3: ", "status: active", "status: inactive");
   ExpectProfilerIsAskedAgain();
 }
 
 // The link behind a port may change at both ends at once, without the interface ever being down.
-TEST_F(LinkProberTest, APortThatChangesHasEverythingAskedAgain) {
+TEST_F(MachineLinkProberTest, APortThatChangesHasEverythingAskedAgain) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   Change("ibv_devinfo -v", "", "PORT_ACTIVE (4)", "PORT_DOWN (1)");
   ExpectProfilerIsAskedAgain();
 }
 
 // What is slow to ask also follows a change late: the probe in between must not be kept.
-TEST_F(LinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextProbe) {
+TEST_F(MachineLinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextProbe) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
   Change("ifconfig", "en3: ", "status: active", "status: inactive");
   dispatcher_.AdvanceBy(std::chrono::seconds(31));

@@ -1,4 +1,4 @@
-#include "agentd/cores/state_store.h"
+#include "agentd/cores/sqlite_state_store.h"
 
 #include <fcntl.h>
 #include <openssl/sha.h>
@@ -101,7 +101,7 @@ bool SyncFolder(const std::string& folder) {
 }  // namespace
 
 // A prepared statement, finalized with its scope.
-class StateStore::Statement {
+class SqliteStateStore::Statement {
  public:
   Statement(sqlite3* database, const char* sql) {
     status_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
@@ -134,25 +134,25 @@ class StateStore::Statement {
   int status_ = SQLITE_OK;
 };
 
-StateStore::StateStore(std::string folder, int lock_fd)
+SqliteStateStore::SqliteStateStore(std::string folder, int lock_fd)
     : folder_(std::move(folder)), lock_fd_(lock_fd) {}
 
-StateStore::~StateStore() {
+SqliteStateStore::~SqliteStateStore() {
   if (database_ != nullptr) sqlite3_close_v2(database_);
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
 
-absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Open(const std::string& folder,
-                                                             const NodeId& fresh_node_id) {
+absl::StatusOr<std::unique_ptr<SqliteStateStore>> SqliteStateStore::Open(
+    const std::string& folder, const NodeId& fresh_node_id) {
   if (const absl::Status made = MakeFolder(folder); !made.ok()) return made;
   absl::StatusOr<int> lock = LockFolder(folder);
   if (!lock.ok()) return lock.status();
-  std::unique_ptr<StateStore> store(new StateStore(folder, *lock));
+  std::unique_ptr<SqliteStateStore> store(new SqliteStateStore(folder, *lock));
   if (const absl::Status ready = store->Prepare(fresh_node_id); !ready.ok()) return ready;
   return store;
 }
 
-absl::Status StateStore::Prepare(const NodeId& fresh_node_id) {
+absl::Status SqliteStateStore::Prepare(const NodeId& fresh_node_id) {
   std::error_code error;
   const bool made_before = std::filesystem::exists(MarkerPath(), error);
   const auto size = std::filesystem::file_size(DatabasePath(), error);
@@ -182,7 +182,7 @@ absl::Status StateStore::Prepare(const NodeId& fresh_node_id) {
   return RaiseIncarnation();
 }
 
-absl::Status StateStore::OpenDatabase(bool expected) {
+absl::Status SqliteStateStore::OpenDatabase(bool expected) {
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   if (sqlite3_open_v2(DatabasePath().c_str(), &database_, flags, nullptr) != SQLITE_OK) {
     return DiskError("opening it");
@@ -200,7 +200,7 @@ absl::Status StateStore::OpenDatabase(bool expected) {
   return Execute("PRAGMA fullfsync=ON");
 }
 
-absl::Status StateStore::CheckIntegrity() {
+absl::Status SqliteStateStore::CheckIntegrity() {
   uint64_t steps = 0;
   sqlite3_progress_handler(
       database_, kStepsPerCheck,
@@ -221,7 +221,7 @@ absl::Status StateStore::CheckIntegrity() {
   return absl::OkStatus();
 }
 
-absl::Status StateStore::CreateSchema(const NodeId& fresh_node_id) {
+absl::Status SqliteStateStore::CreateSchema(const NodeId& fresh_node_id) {
   if (!IsValidNodeId(fresh_node_id.value())) {
     return absl::InvalidArgumentError("a new state folder needs a node id of 32 hex digits");
   }
@@ -234,7 +234,7 @@ absl::Status StateStore::CreateSchema(const NodeId& fresh_node_id) {
   return status;
 }
 
-absl::StatusOr<std::optional<std::string>> StateStore::ReadMeta(const std::string& key) {
+absl::StatusOr<std::optional<std::string>> SqliteStateStore::ReadMeta(const std::string& key) {
   Statement read(database_, "SELECT value, sum FROM meta WHERE key = ?1");
   read.Bind(1, key, /*text=*/true);
   if (!read.Next()) {
@@ -247,7 +247,7 @@ absl::StatusOr<std::optional<std::string>> StateStore::ReadMeta(const std::strin
   return std::optional<std::string>(std::move(value));
 }
 
-absl::Status StateStore::LoadMeta() {
+absl::Status SqliteStateStore::LoadMeta() {
   const auto schema = ReadMeta("schema");
   if (!schema.ok()) return schema.status();
   int version = 0;
@@ -288,7 +288,7 @@ absl::Status StateStore::LoadMeta() {
   return absl::OkStatus();
 }
 
-absl::Status StateStore::LoadEntries() {
+absl::Status SqliteStateStore::LoadEntries() {
   Statement read(database_, "SELECT key, value, sum FROM entries");
   while (read.Next()) {
     const std::string key = read.Column(0);
@@ -303,22 +303,22 @@ absl::Status StateStore::LoadEntries() {
   return read.done() ? absl::OkStatus() : Unreadable(sqlite3_errmsg(database_));
 }
 
-absl::Status StateStore::RaiseIncarnation() {
+absl::Status SqliteStateStore::RaiseIncarnation() {
   incarnation_ = Incarnation(incarnation_.value() + 1);
   return WriteMeta("incarnation", absl::StrCat(incarnation_.value()));
 }
 
-absl::Status StateStore::SaveMachine(const std::string& machine) {
+absl::Status SqliteStateStore::SaveMachine(const std::string& machine) {
   const absl::Status written = Note(WriteMeta("machine", machine));
   if (written.ok()) last_machine_ = machine;
   return written;
 }
 
-absl::Status StateStore::SaveRevocations(const std::string& list) {
+absl::Status SqliteStateStore::SaveRevocations(const std::string& list) {
   return Note(WriteMeta("revocations", list));
 }
 
-absl::Status StateStore::BecomeNewNode(const NodeId& fresh_node_id) {
+absl::Status SqliteStateStore::BecomeNewNode(const NodeId& fresh_node_id) {
   if (!IsValidNodeId(fresh_node_id.value())) {
     return absl::InvalidArgumentError("a new node id has 32 hex digits");
   }
@@ -332,7 +332,7 @@ absl::Status StateStore::BecomeNewNode(const NodeId& fresh_node_id) {
   return status;
 }
 
-absl::Status StateStore::SaveGrant(const GrantRecord& record) {
+absl::Status SqliteStateStore::SaveGrant(const GrantRecord& record) {
   v1::LeaseRequest stored;
   *stored.mutable_fence() = ToProto(record.granted);
   stored.set_lease_ms(static_cast<uint32_t>(
@@ -340,13 +340,13 @@ absl::Status StateStore::SaveGrant(const GrantRecord& record) {
   return Note(WriteMeta("grant", stored.SerializeAsString()));
 }
 
-absl::Status StateStore::Note(absl::Status written) {
+absl::Status SqliteStateStore::Note(absl::Status written) {
   failure_.reset();
   if (!written.ok()) failure_ = ReasonOf(written);
   return written;
 }
 
-absl::Status StateStore::SaveChange(const StateChange& change) {
+absl::Status SqliteStateStore::SaveChange(const StateChange& change) {
   if (change.empty()) return absl::OkStatus();
   absl::Status status = Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return Note(status);
@@ -356,7 +356,7 @@ absl::Status StateStore::SaveChange(const StateChange& change) {
   return Note(status);
 }
 
-absl::Status StateStore::WriteEntries(const StateChange& change) {
+absl::Status SqliteStateStore::WriteEntries(const StateChange& change) {
   for (const v1::StateEntry& entry : change.put) {
     const std::string value = entry.SerializeAsString();
     Statement write(database_,
@@ -375,7 +375,7 @@ absl::Status StateStore::WriteEntries(const StateChange& change) {
   return absl::OkStatus();
 }
 
-absl::Status StateStore::WriteMeta(const std::string& key, const std::string& value) {
+absl::Status SqliteStateStore::WriteMeta(const std::string& key, const std::string& value) {
   Statement write(database_,
                   "INSERT INTO meta(key, value, sum) VALUES(?1, ?2, ?3) ON CONFLICT(key) DO "
                   "UPDATE SET value = excluded.value, sum = excluded.sum");
@@ -386,12 +386,12 @@ absl::Status StateStore::WriteMeta(const std::string& key, const std::string& va
   return absl::OkStatus();
 }
 
-absl::Status StateStore::Execute(const char* sql) {
+absl::Status SqliteStateStore::Execute(const char* sql) {
   if (sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return absl::OkStatus();
   return DiskError(sql);
 }
 
-absl::Status StateStore::Unreadable(const std::string& what) const {
+absl::Status SqliteStateStore::Unreadable(const std::string& what) const {
   return FolderError(absl::StrCat("the state in ", DatabasePath(), " can't be used: ", what),
                      absl::StrCat("move ", folder_,
                                   " away and start again: the node joins as a new one and gets the "
@@ -399,7 +399,7 @@ absl::Status StateStore::Unreadable(const std::string& what) const {
                      absl::StatusCode::kDataLoss);
 }
 
-absl::Status StateStore::DiskError(const std::string& doing) const {
+absl::Status SqliteStateStore::DiskError(const std::string& doing) const {
   const int code = database_ == nullptr ? SQLITE_CANTOPEN : sqlite3_errcode(database_);
   const std::string what = database_ == nullptr ? "no memory" : sqlite3_errmsg(database_);
   if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) return Unreadable(what);

@@ -1,4 +1,4 @@
-#include "runtime/supervisor/rank_supervisor.h"
+#include "runtime/supervisor/process_supervisor.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ bool HasReason(const absl::Status& status) {
 
 }  // namespace
 
-class RankSupervisor::Impl {
+class ProcessSupervisor::Impl {
  public:
   Impl(SupervisorOptions options, transport::Dispatcher* dispatcher)
       : options_(std::move(options)), dispatcher_(dispatcher), files_(options_.state_folder) {}
@@ -107,7 +107,7 @@ class RankSupervisor::Impl {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-absl::Status RankSupervisor::Impl::Start() {
+absl::Status ProcessSupervisor::Impl::Start() {
   if (auto prepared = files_.Prepare(); !prepared.ok()) return prepared;
   EndLeftovers();
   const std::string path =
@@ -122,7 +122,7 @@ absl::Status RankSupervisor::Impl::Start() {
 
 // Their stdin ended with the agent that started them, so most are gone or going; these are asked,
 // then made to.
-void RankSupervisor::Impl::EndLeftovers() {
+void ProcessSupervisor::Impl::EndLeftovers() {
   for (const RunNote& note : files_.TakeLeftovers()) {
     const auto still_there = [note] {
       return note.pid > 1 && !note.identity.empty() && ProcessIdentity(note.pid) == note.identity;
@@ -135,8 +135,9 @@ void RankSupervisor::Impl::EndLeftovers() {
   }
 }
 
-absl::Status RankSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request, const RankKey& key,
-                                             const NodeMemory& memory) const {
+absl::Status ProcessSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request,
+                                                const RankKey& key,
+                                                const NodeMemory& memory) const {
   if (shutting_down_) {
     return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
                         "this agent is shutting down", options_.node_id);
@@ -159,9 +160,8 @@ absl::Status RankSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request, 
                      options_.node_id);
 }
 
-absl::StatusOr<v1::ReserveResponse> RankSupervisor::Impl::Reserve(const v1::ReserveRequest& request,
-                                                                  const std::string& local_ip,
-                                                                  const NodeMemory& memory) {
+absl::StatusOr<v1::ReserveResponse> ProcessSupervisor::Impl::Reserve(
+    const v1::ReserveRequest& request, const std::string& local_ip, const NodeMemory& memory) {
   const RankKey key{request.deployment(), request.epoch(), request.assignment().rank()};
   const auto known = ranks_.find(key);
   if (known != ranks_.end() && known->second->running()) {
@@ -198,7 +198,7 @@ absl::StatusOr<v1::ReserveResponse> RankSupervisor::Impl::Reserve(const v1::Rese
   return response;
 }
 
-absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::LaunchSpec& spec) {
+absl::StatusOr<v1::LaunchResponse> ProcessSupervisor::Impl::Launch(const v1::LaunchSpec& spec) {
   const RankKey key{spec.deployment(), spec.epoch(), spec.rank()};
   const auto found = ranks_.find(key);
   if (found == ranks_.end()) {
@@ -223,9 +223,9 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
   return response;
 }
 
-uint32_t RankSupervisor::Impl::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                         const std::string& why, bool at_once,
-                                         uint64_t from_epoch) {
+uint32_t ProcessSupervisor::Impl::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                            const std::string& why, bool at_once,
+                                            uint64_t from_epoch) {
   const auto is_meant = [&](const std::string& name, uint64_t epoch) {
     return (deployment.empty() || name == deployment) && epoch >= from_epoch &&
            epoch <= up_to_epoch;
@@ -254,7 +254,7 @@ uint32_t RankSupervisor::Impl::StopRanks(const std::string& deployment, uint64_t
   return told;
 }
 
-void RankSupervisor::Impl::Gone(const RankKey& key) {
+void ProcessSupervisor::Impl::Gone(const RankKey& key) {
   const auto found = ranks_.find(key);
   MACRAME_CHECK(found != ranks_.end()) << "an unknown rank ended";
   const v1::RankStatus status = found->second->status();
@@ -274,7 +274,7 @@ void RankSupervisor::Impl::Gone(const RankKey& key) {
   FinishShutDown();
 }
 
-std::vector<v1::RankStatus> RankSupervisor::Impl::Statuses() const {
+std::vector<v1::RankStatus> ProcessSupervisor::Impl::Statuses() const {
   std::vector<v1::RankStatus> statuses;
   for (const auto& [key, rank] : ranks_) {
     if (rank->running()) statuses.push_back(rank->status());
@@ -289,20 +289,20 @@ std::vector<v1::RankStatus> RankSupervisor::Impl::Statuses() const {
   return statuses;
 }
 
-Bytes RankSupervisor::Impl::ReservedBytes() const {
+Bytes ProcessSupervisor::Impl::ReservedBytes() const {
   Bytes total;
   for (const auto& [key, rank] : ranks_) total += rank->memory().need;
   return total;
 }
 
-Bytes RankSupervisor::Impl::AwaitedBytes() const {
+Bytes ProcessSupervisor::Impl::AwaitedBytes() const {
   Bytes total;
   for (const auto& [key, rank] : ranks_) total += rank->memory().need - rank->memory().resident;
   return total;
 }
 
-SupervisedRank* RankSupervisor::Impl::EntryRank(const v1::GenerateRequest& request, RankKey* key,
-                                                absl::Status* why_not) {
+SupervisedRank* ProcessSupervisor::Impl::EntryRank(const v1::GenerateRequest& request, RankKey* key,
+                                                   absl::Status* why_not) {
   SupervisedRank* best = nullptr;
   bool known = false;
   for (const auto& [other, rank] : ranks_) {  // by rising epoch
@@ -325,9 +325,9 @@ SupervisedRank* RankSupervisor::Impl::EntryRank(const v1::GenerateRequest& reque
   return best;
 }
 
-RankSupervisor::GenerateId RankSupervisor::Impl::Generate(const v1::GenerateRequest& request,
-                                                          ChunkCallback on_chunk,
-                                                          DoneCallback on_done) {
+ProcessSupervisor::GenerateId ProcessSupervisor::Impl::Generate(const v1::GenerateRequest& request,
+                                                                ChunkCallback on_chunk,
+                                                                DoneCallback on_done) {
   const GenerateId id = ++last_generation_;
   Generation& generation = generations_[id];
   generation.done = std::move(on_done);
@@ -349,12 +349,12 @@ RankSupervisor::GenerateId RankSupervisor::Impl::Generate(const v1::GenerateRequ
   return id;
 }
 
-void RankSupervisor::Impl::FinishGeneration(GenerateId id, const absl::Status& status) {
+void ProcessSupervisor::Impl::FinishGeneration(GenerateId id, const absl::Status& status) {
   auto node = generations_.extract(id);
   if (!node.empty()) node.mapped().done(status);
 }
 
-void RankSupervisor::Impl::VerifyGroup(
+void ProcessSupervisor::Impl::VerifyGroup(
     const std::string& deployment, const v1::VerifyGroupRequest& request,
     std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
   v1::GenerateRequest asked;
@@ -366,7 +366,7 @@ void RankSupervisor::Impl::VerifyGroup(
   entry->VerifyGroup(request, std::move(done));
 }
 
-void RankSupervisor::Impl::TraceRanks(
+void ProcessSupervisor::Impl::TraceRanks(
     const v1::TraceRankRequest& request,
     std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
   struct Gathering {
@@ -401,12 +401,12 @@ void RankSupervisor::Impl::TraceRanks(
                    options_.node_id));
 }
 
-void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
+void ProcessSupervisor::Impl::CancelGenerate(GenerateId id) {
   const auto found = generations_.find(id);
   if (found != generations_.end()) found->second.call.Cancel();
 }
 
-void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
+void ProcessSupervisor::Impl::ShutDown(std::function<void()> done) {
   shutting_down_ = true;
   shut_down_done_ = std::move(done);
   StopRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down",
@@ -416,7 +416,7 @@ void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
   });
 }
 
-void RankSupervisor::Impl::FinishShutDown() {
+void ProcessSupervisor::Impl::FinishShutDown() {
   if (!shutting_down_ || !ranks_.empty() || !shut_down_done_) return;
   const auto done = std::exchange(shut_down_done_, nullptr);
   done();
@@ -424,46 +424,48 @@ void RankSupervisor::Impl::FinishShutDown() {
 
 std::string RankdBesideThisProgram() { return transport::ProgramBesideThis("rankd"); }
 
-RankSupervisor::RankSupervisor(SupervisorOptions options, transport::Dispatcher* dispatcher)
+ProcessSupervisor::ProcessSupervisor(SupervisorOptions options, transport::Dispatcher* dispatcher)
     : impl_(std::make_unique<Impl>(std::move(options), dispatcher)) {}
-RankSupervisor::~RankSupervisor() = default;
-absl::Status RankSupervisor::Start() { return impl_->Start(); }
-void RankSupervisor::SetPython(std::string python) { impl_->SetPython(std::move(python)); }
-FastSynch RankSupervisor::metal_fast_synch() const { return impl_->metal_fast_synch(); }
-absl::StatusOr<v1::ReserveResponse> RankSupervisor::Reserve(const v1::ReserveRequest& request,
-                                                            const std::string& local_ip,
-                                                            const NodeMemory& memory) {
+ProcessSupervisor::~ProcessSupervisor() = default;
+absl::Status ProcessSupervisor::Start() { return impl_->Start(); }
+void ProcessSupervisor::SetPython(std::string python) { impl_->SetPython(std::move(python)); }
+FastSynch ProcessSupervisor::metal_fast_synch() const { return impl_->metal_fast_synch(); }
+absl::StatusOr<v1::ReserveResponse> ProcessSupervisor::Reserve(const v1::ReserveRequest& request,
+                                                               const std::string& local_ip,
+                                                               const NodeMemory& memory) {
   return impl_->Reserve(request, local_ip, memory);
 }
-absl::StatusOr<v1::LaunchResponse> RankSupervisor::Launch(const v1::LaunchSpec& spec) {
+absl::StatusOr<v1::LaunchResponse> ProcessSupervisor::Launch(const v1::LaunchSpec& spec) {
   return impl_->Launch(spec);
 }
-uint32_t RankSupervisor::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                   const std::string& why, bool at_once, uint64_t from_epoch) {
+uint32_t ProcessSupervisor::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                      const std::string& why, bool at_once, uint64_t from_epoch) {
   return impl_->StopRanks(deployment, up_to_epoch, why, at_once, from_epoch);
 }
-std::vector<v1::RankStatus> RankSupervisor::Statuses() const { return impl_->Statuses(); }
-void RankSupervisor::OnChange(std::function<void()> callback) {
+std::vector<v1::RankStatus> ProcessSupervisor::Statuses() const { return impl_->Statuses(); }
+void ProcessSupervisor::OnChange(std::function<void()> callback) {
   impl_->on_change = std::move(callback);
 }
-Bytes RankSupervisor::ReservedBytes() const { return impl_->ReservedBytes(); }
-Bytes RankSupervisor::AwaitedBytes() const { return impl_->AwaitedBytes(); }
-RankSupervisor::GenerateId RankSupervisor::Generate(const v1::GenerateRequest& request,
-                                                    ChunkCallback on_chunk, DoneCallback on_done) {
+Bytes ProcessSupervisor::ReservedBytes() const { return impl_->ReservedBytes(); }
+Bytes ProcessSupervisor::AwaitedBytes() const { return impl_->AwaitedBytes(); }
+ProcessSupervisor::GenerateId ProcessSupervisor::Generate(const v1::GenerateRequest& request,
+                                                          ChunkCallback on_chunk,
+                                                          DoneCallback on_done) {
   return impl_->Generate(request, std::move(on_chunk), std::move(on_done));
 }
-void RankSupervisor::VerifyGroup(
+void ProcessSupervisor::VerifyGroup(
     const std::string& deployment, const v1::VerifyGroupRequest& request,
     std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
   impl_->VerifyGroup(deployment, request, std::move(done));
 }
 
-void RankSupervisor::TraceRanks(const v1::TraceRankRequest& request,
-                                std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
+void ProcessSupervisor::TraceRanks(
+    const v1::TraceRankRequest& request,
+    std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
   impl_->TraceRanks(request, std::move(done));
 }
-size_t RankSupervisor::generations() const { return impl_->generations(); }
-void RankSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
-void RankSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
+size_t ProcessSupervisor::generations() const { return impl_->generations(); }
+void ProcessSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
+void ProcessSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
 
 }  // namespace macrame::runtime
