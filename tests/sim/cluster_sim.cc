@@ -1,387 +1,519 @@
 #include "tests/sim/cluster_sim.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/base/rpc_methods.h"
+#include "proto/check.h"
 
 namespace macrame::agentd::sim {
+namespace {
+
+constexpr Us kRanksAdvance = 25'000;
+constexpr Us kPeersLostLimit = 1'000'000;
+constexpr Us kStoppedKept = 10'000'000;
+constexpr uint32_t kLoadTimeoutMs = 20'000;
+
+std::string FreshFolder() {
+  std::string path = (std::filesystem::temp_directory_path() / "macrame-sim-XXXXXX").string();
+  return ::mkdtemp(path.data()) == nullptr ? "" : path;
+}
+
+void Ignore(const std::string&) {}
+void IgnoreEnd(const absl::Status&) {}
+
+}  // namespace
 
 ClusterSim::ClusterSim(SimOptions options)
     : options_(options),
-      random_(options.seed),
-      cut_(options.nodes + 1, std::vector<bool>(options.nodes + 1, false)) {
+      folder_(FreshFolder()),
+      dice_(options.seed),
+      network_(scheduler_, dice_, options.nodes + 1) {
+  network_.on_request = [this](const Rpc& rpc, const std::string& request) {
+    CheckOrder(rpc, request);
+  };
+  network_.on_arrival = [this](const Rpc& rpc, std::string* request, NodeId* caller) {
+    OnArrival(rpc, request, caller);
+  };
+  network_.on_answer = [this](const Rpc& rpc, const std::string& request, std::string* answer) {
+    OnAnswer(rpc, request, answer);
+  };
   for (int i = 0; i < options_.nodes + (options_.copies ? 1 : 0); ++i) {
-    auto node = std::make_unique<SimNode>();
-    node->index = i;
-    node->id = NodeId(std::string(32, static_cast<char>('a' + i)));
-    node->machine = std::string(8, static_cast<char>('A' + i));
-    node->clock_offset = Between(1'000'000'000, 90'000'000'000);
+    auto machine = std::make_unique<SimMachine>();
+    machine->index = i;
+    machine->id = NodeId(std::string(32, static_cast<char>('a' + i)));
+    machine->mark = std::string(8, static_cast<char>('A' + i));
+    machine->disk.node_id = machine->id;
+    machine->clock.offset = dice_.Between(1'000'000'000, 90'000'000'000);
     const double drift = options_.plant == Plant::kWildClocks ? 0.2 : 0.02;
-    node->clock_rate = 1 + drift * (static_cast<double>(Between(0, 2000)) / 1000 - 1);
-    nodes_.push_back(std::move(node));
+    machine->clock.rate = 1 + drift * (static_cast<double>(dice_.Between(0, 2000)) / 1000 - 1);
+    machine->clock.wall_skew_ms = dice_.Between(-200, 200);
+    machines_.push_back(std::move(machine));
   }
+  AdvanceRanks();
 }
 
-// --- time and network ----------------------------------------------------------------------------
-
-void ClusterSim::After(Us delay, std::function<void()> run) {
-  queue_.push({now_ + delay, ++order_, std::move(run)});
-}
-
-Us ClusterSim::LocalUs(const SimNode& node) const {
-  return node.clock_offset + static_cast<Us>(static_cast<double>(now_) * node.clock_rate);
-}
-
-MonotonicTime ClusterSim::Local(const SimNode& node) const {
-  return MonotonicTime(Duration(LocalUs(node)));
-}
-
-bool ClusterSim::Chance(double probability) {
-  return static_cast<double>(random_() % 1'000'000) < probability * 1'000'000;
-}
-
-Us ClusterSim::Between(Us low, Us high) {
-  return low + static_cast<Us>(random_() % static_cast<uint64_t>(high - low + 1));
-}
-
-int ClusterSim::RandomNode() {
-  return static_cast<int>(random_() % static_cast<uint64_t>(options_.nodes));
-}
-
-void ClusterSim::Send(int from, int to, std::function<void(SimNode&)> deliver) {
-  const int copies = Chance(duplicate_) ? 2 : 1;
-  for (int copy = 0; copy < copies; ++copy) {
-    if (cut_[from][to] || Chance(loss_)) continue;
-    Us delay = Between(100, delay_max_);
-    if (chaos_ && Chance(0.01)) delay += Between(0, 2'500'000);  // stuck somewhere for a while
-    After(delay,
-          [this, to, from, run = nodes_[from]->run, deliver] { Deliver(to, run, from, deliver); });
+ClusterSim::~ClusterSim() {
+  for (const auto& machine : machines_) {
+    if (machine->process != nullptr) machine->process->Die();
+    machine->agent.reset();
   }
-}
-
-void ClusterSim::Deliver(int to, uint64_t from_run, int from,
-                         const std::function<void(SimNode&)>& deliver) {
-  SimNode& node = *nodes_[to];
-  if (!node.up || cut_[from][to]) return;
-  if (node.paused) {
-    node.inbox.push_back(
-        [this, to, from_run, from, deliver] { Deliver(to, from_run, from, deliver); });
-    return;
-  }
-  deliver(node);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
 }
 
 void ClusterSim::RunFor(int ms) {
-  const Us end = now_ + Us{ms} * 1000;
-  while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
-    Event event = queue_.top();
-    queue_.pop();
-    now_ = event.at;
-    event.run();
+  const Us end = scheduler_.now() + Us{ms} * 1000;
+  while (violation_.empty() && scheduler_.RunNext(end)) {
     ++events_;
     if (violation_.empty()) Check();
   }
-  now_ = std::max(now_, end);
 }
 
-// --- what happens to nodes -----------------------------------------------------------------------
+// --- machines ------------------------------------------------------------------------------------
+
+Config ClusterSim::ConfigOf(const SimMachine& machine) const {
+  Config config;
+  config.node_name = absl::StrCat("node-", Letter(machine.id));
+  config.state_folder = absl::StrCat(folder_, "/", machine.index);
+  config.socket_path = config.state_folder + "/agentd.sock";
+  config.insecure_dev = true;
+  config.gateway_enabled = false;
+  config.control_port = kControlPort;
+  config.consistency = options_.consistency == Consistency::kQuorum ? "quorum" : "available";
+  config.quorum_first_members = std::min(3, options_.nodes);
+  config.drain_timeout_s = 8;
+  config.rank_connect_timeout_ms = 3'000;
+  return config;
+}
+
+DiskEvents ClusterSim::DiskEventsOf(int index) {
+  DiskEvents events;
+  // Just before something was written, and just after.
+  events.before_grant = events.after_grant = [this, index] {
+    if (chaos_ && dice_.Chance(0.01)) Crash(index);
+  };
+  events.before_entry = [this, index](const v1::StateEntry& entry) {
+    CheckDisk(*machines_[index], entry);
+  };
+  events.forgets_grant = [this] { return options_.plant == Plant::kForgetGrant; };
+  events.forgets_change = [this] {
+    return options_.plant == Plant::kForgetEntries && dice_.Chance(0.5);
+  };
+  return events;
+}
+
+SimPlatform::Parts ClusterSim::PlatformPartsOf(int index) {
+  SimMachine& machine = *machines_[index];
+  return {scheduler_,
+          dice_,
+          network_,
+          machine.process,
+          machine.id,
+          machine.clock,
+          machine.ranks,
+          [this] { return room_; },
+          [this, index](const v1::LaunchSpec& spec) { return OnLaunch(index, spec); },
+          [this, index](const v1::StopRanksRequest& order) {
+            // Over the wire it was looked at when it left.
+            if (!network_.at_hand().has_value()) CheckEnding(*machines_[index], index, order);
+          }};
+}
 
 void ClusterSim::StartAll() {
   for (int index = 0; index < options_.nodes; ++index) {
-    if (!nodes_[index]->up) Start(index);
+    if (!machines_[index]->up()) Start(index);
   }
 }
 
 void ClusterSim::Start(int index) {
-  SimNode& node = *nodes_[index];
-  node.up = true;
-  node.paused = false;
-  node.draining = false;
-  ++node.run;
-  ElectionOptions options;
-  options.consistency = options_.consistency;
-  options.renew_interval = options.lease / 8;  // as agents have it (agentd/agent_parts.cc)
-  options.fresh_for = options.lease * 21 / 50;
-  options.first_members = std::min<size_t>(3, nodes_.size());
-  node.election = std::make_unique<Election>(
-      node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));
-  node.table = std::make_unique<StateTable>(node.id);
-  std::vector<v1::StateEntry> entries;
-  for (const auto& [key, entry] : node.disk) entries.push_back(entry);
-  node.table->Load(entries);
-  GangReconcilerOptions gang_options;
-  gang_options.backoff_max = std::chrono::seconds(4);
-  gang_options.connecting_limit = std::chrono::seconds(5);
-  gang_options.plan_limit = std::chrono::seconds(5);
-  node.reconciler = std::make_unique<GangReconciler>(gang_options);
-  node.members = std::make_unique<MemberList>(node.id, options_.consistency);
-  node.listed.clear();
-  node.unsaved = {};
-  node.failing_since = 0;
-  node.unable = false;
-  node.table->SetKeeps([this, index](std::string_view key) {
-    const SimNode& own = *nodes_[index];
-    if (key == kMembersKey) return own.election->Leading(Local(own)).has_value();
-    return key.starts_with("gang/") && own.reconciler->Keeps(std::string(key.substr(5)));
-  });
-  IdentityGuardOptions guard_options;
-  guard_options.consistency = options_.consistency;
-  const std::string last_machine = options_.plant == Plant::kTrustCopies ? "" : node.disk_machine;
-  node.guard = std::make_unique<IdentityGuard>(last_machine, guard_options, Local(node));
-  node.guard->SetSelf(IdentityOf(node));
-  if (node.disk_machine.empty()) node.disk_machine = node.machine;
-  node.places = std::make_unique<discovery::MembershipTable>(IdentityOf(node));
-  node.heard.clear();
-  node.called_local.clear();
-  node.heartbeats = node.beacons = node.news_told = 0;
-  node.fresh_until = 0;
-  node.live.clear();
-  node.known = {node.id};
-  node.ranks.clear();
-  node.ended_up_to.clear();
-  node.replicated_at.clear();
-  node.waiting.clear();
-  node.inbox.clear();
-  node.view_revision = ~uint64_t{0};
-  node.last_tick = LocalUs(node);
-  node.beacon_at = 0;
-  TakeMemberList(node);
-  Trace(node, "starts");
-  ScheduleTick(index, node.run);
+  SimMachine& machine = *machines_[index];
+  Bury(machine);
+  machine.is_draining = false;
+  machine.ranks = {};
+  machine.leads.reset();
+  machine.told_ready.clear();
+  machine.acknowledged.clear();
+  network_.SetOff(index, false);
+  machine.process = std::make_shared<Process>(index, ++machine.runs);
+  machine.platform = std::make_unique<SimPlatform>(PlatformPartsOf(index));
+  // What a copy finds of the machine that its disk comes from.
+  const bool is_fooled = options_.plant == Plant::kTrustCopies && !machine.disk.machine.empty();
+  Trace(machine, "starts");
+  std::filesystem::create_directories(absl::StrCat(folder_, "/", index));
+  machine.agent = std::make_unique<Agent>(
+      *machine.platform, ConfigOf(machine),
+      std::make_unique<SimStore>(machine.disk, machine.process, DiskEventsOf(index)),
+      is_fooled ? machine.disk.machine : machine.mark);
+  const absl::Status started = machine.agent->Start();
+  if (!started.ok()) Violate(absl::StrCat("an agent does not start: ", started.ToString()));
+}
+
+void ClusterSim::Bury(SimMachine& machine) {
+  if (machine.agent == nullptr) return;
+  MACRAME_CHECK(!machine.up()) << "a living agent is buried";
+  // Something of it may be running right now.
+  struct Remains {
+    std::unique_ptr<SimPlatform> platform;
+    std::unique_ptr<Agent> agent;
+  };
+  auto remains = std::make_shared<Remains>();
+  remains->platform = std::move(machine.platform);
+  remains->agent = std::move(machine.agent);
+  scheduler_.After(0, [remains] { remains->agent.reset(); });
 }
 
 void ClusterSim::Crash(int index) {
-  SimNode& node = *nodes_[index];
-  if (!node.up) return;
-  Trace(node, "crashes");
-  node.up = false;
-  node.paused = false;
-  node.is_off = Chance(0.5);
-  ++node.run;
-  node.ranks.clear();
-  node.inbox.clear();
+  SimMachine& machine = *machines_[index];
+  if (!machine.up()) return;
+  Trace(machine, "crashes");
+  machine.process->Die();
+  network_.SetOff(index, dice_.Chance(0.5));
+  machine.ranks = {};
+  Bury(machine);
 }
 
 void ClusterSim::Drain(int index) {
-  SimNode& node = *nodes_[index];
-  if (!node.up || node.paused || node.draining) return;
-  Trace(node, "is told to stop");
-  node.draining = true;
-  Carry(node, node.election->Resign(Local(node)), nullptr, -1);
-  SendHeartbeats(node);
+  SimMachine& machine = *machines_[index];
+  if (!machine.up() || machine.paused() || machine.is_draining) return;
+  Trace(machine, "is told to stop");
+  machine.is_draining = true;
+  machine.agent->Shutdown([this, index, process = machine.process] {
+    if (machines_[index]->process == process) Crash(index);
+  });
 }
 
 void ClusterSim::KeepBusy(int index, int ms) {
-  for (SimRank& rank : nodes_[index]->ranks) {
+  for (SimRank& rank : machines_[index]->ranks.ranks) {
     if (rank.status.phase() != v1::RANK_PHASE_READY) continue;
     rank.status.set_requests_running(1);
-    rank.busy_until = now_ + Us{ms} * 1000;
+    rank.busy_until = scheduler_.now() + Us{ms} * 1000;
   }
 }
 
 int ClusterSim::RanksOn(int index, const std::string& deployment) const {
-  const SimNode& node = *nodes_[index];
-  return static_cast<int>(
-      std::count_if(node.ranks.begin(), node.ranks.end(), [&](const SimRank& rank) {
-        return node.up && rank.status.deployment() == deployment &&
-               rank.status.phase() <= v1::RANK_PHASE_READY;
+  const SimMachine& machine = *machines_[index];
+  return static_cast<int>(std::count_if(
+      machine.ranks.ranks.begin(), machine.ranks.ranks.end(), [&](const SimRank& rank) {
+        return machine.up() && rank.status.deployment() == deployment && !IsOver(rank);
       }));
 }
 
 void ClusterSim::Pause(int index) {
-  SimNode& node = *nodes_[index];
-  if (!node.up || node.paused) return;
-  Trace(node, "is paused");
-  node.paused = true;
+  SimMachine& machine = *machines_[index];
+  if (!machine.up() || machine.paused()) return;
+  Trace(machine, "is paused");
+  machine.process->Pause();
 }
 
 void ClusterSim::Resume(int index) {
-  SimNode& node = *nodes_[index];
-  if (!node.up || !node.paused) return;
-  Trace(node, "goes on");
-  node.paused = false;
-  // What had come meanwhile is handled before or after the first tick, as it happens.
-  if (Chance(0.5)) Tick(node);
-  for (auto& handle : std::exchange(node.inbox, {})) {
-    if (node.up && !node.paused) handle();
-  }
+  SimMachine& machine = *machines_[index];
+  if (!machine.paused()) return;
+  Trace(machine, "goes on");
+  machine.process->Resume();
 }
 
 void ClusterSim::Isolate(int index, bool cut) {
-  for (int other = 0; other < static_cast<int>(nodes_.size()); ++other) {
-    if (other != index) cut_[index][other] = cut_[other][index] = cut;
+  for (int other = 0; other < static_cast<int>(machines_.size()); ++other) {
+    if (other == index) continue;
+    network_.Cut(index, other, cut);
+    network_.Cut(other, index, cut);
   }
 }
 
 void ClusterSim::FillDisk(int index, bool full) {
-  SimNode& node = *nodes_[index];
-  if (node.disk_full == full) return;
-  Trace(node, full ? "has a full disk" : "has room on its disk");
-  node.disk_full = full;
-  if (!full) node.room_since = now_;
+  SimMachine& machine = *machines_[index];
+  if (std::exchange(machine.disk.is_full, full) == full) return;
+  Trace(machine, full ? "has a full disk" : "has room on its disk");
+  if (!full) machine.room_since = scheduler_.now();
 }
 
 void ClusterSim::StartCopy(int of) {
-  SimNode& copy = *nodes_.back();
-  const SimNode& from = *nodes_[of];
-  if (!options_.copies || copy.up || from.disk_machine.empty()) return;
+  SimMachine& copy = *machines_.back();
+  const SimMachine& from = *machines_[of];
+  if (!options_.copies || copy.up() || from.disk.machine.empty()) return;
   // What the one before has promised is forgotten with it, so that has to have run out.
-  if (copy_stopped_at_ != 0 && now_ - copy_stopped_at_ < kCopiesApart) return;
+  if (copy_stopped_at_ != 0 && scheduler_.now() - copy_stopped_at_ < kCopiesApart) return;
   Trace(from, "is copied; the copy starts");
   // The machine of the copy before is gone, with what only its disk had.
   std::erase_if(
       acked_, [&](const AckedWrite& acked) { return acked.on_disk == std::set<int>{copy.index}; });
   copy.id = from.id;
-  copy.run = std::max(copy.run, from.run);
+  const uint64_t runs = std::max(copy.disk.incarnation, from.disk.incarnation);
   copy.disk = from.disk;
-  copy.disk_grant = from.disk_grant;
-  copy.disk_machine = from.disk_machine;
+  copy.disk.incarnation = runs;
+  copy.disk.is_full = false;
   copy.obeyed = from.obeyed;
   Start(copy.index);
 }
 
 void ClusterSim::StopCopy() {
-  Crash(static_cast<int>(nodes_.size()) - 1);
-  copy_stopped_at_ = now_;
+  Crash(static_cast<int>(machines_.size()) - 1);
+  copy_stopped_at_ = scheduler_.now();
 }
 
+int ClusterSim::AddressOf(const SimMachine& machine, const NodeId& id) const {
+  if (id == machine.id) return machine.index;
+  const discovery::Member* member = machine.parts().members.table().Find(id);
+  for (const auto& other : machines_) {
+    if (member != nullptr && other->mark == member->identity.machine()) return other->index;
+  }
+  return IndexOf(id);
+}
+
+// --- ranks ---------------------------------------------------------------------------------------
+
 void ClusterSim::KillRank(int index) {
-  SimNode& node = *nodes_[index];
-  if (!node.up || node.ranks.empty()) return;
-  SimRank& rank = node.ranks[random_() % node.ranks.size()];
-  if (rank.status.phase() > v1::RANK_PHASE_READY) return;
-  Trace(node, "loses a rank");
+  SimMachine& machine = *machines_[index];
+  std::vector<SimRank>& ranks = machine.ranks.ranks;
+  if (!machine.up() || ranks.empty()) return;
+  SimRank& rank = ranks[static_cast<size_t>(dice_.Between(0, static_cast<Us>(ranks.size()) - 1))];
+  if (IsOver(rank)) return;
+  Trace(machine, "loses a rank");
   rank.status.set_phase(v1::RANK_PHASE_FAILED);
   rank.status.mutable_failure()->set_code("RANK_KILLED");
   rank.status.mutable_failure()->set_message("killed by the simulation");
+  machine.process->Do(machine.ranks.on_change);
+}
+
+void ClusterSim::AdvanceRanks() {
+  for (const auto& machine : machines_) {
+    if (!machine->up() || machine->paused()) continue;
+    std::vector<SimRank>& ranks = machine->ranks.ranks;
+    bool changed = false;
+    for (SimRank& rank : ranks) changed |= AdvanceRank(*machine, rank);
+    std::erase_if(ranks, [this](const SimRank& rank) {
+      return rank.status.phase() == v1::RANK_PHASE_STOPPED &&
+             scheduler_.now() >= rank.next_phase_at;
+    });
+    if (changed) machine->process->Do(machine->ranks.on_change);
+  }
+  scheduler_.After(dice_.Between(kRanksAdvance / 2, kRanksAdvance), [this] { AdvanceRanks(); });
+}
+
+bool ClusterSim::HasAllPeers(const SimMachine& machine, const SimRank& rank) const {
+  return std::all_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
+    if (peer < 0) return false;
+    const SimMachine& other = *machines_[peer];
+    const bool reachable = other.up() && !network_.IsCut(machine.index, peer) &&
+                           !network_.IsCut(peer, machine.index);
+    const auto& theirs = other.ranks.ranks;
+    return reachable && std::any_of(theirs.begin(), theirs.end(), [&](const SimRank& one) {
+             return one.status.deployment() == rank.status.deployment() &&
+                    one.status.epoch() == rank.status.epoch() &&
+                    one.started_by == rank.started_by && !IsOver(one);
+           });
+  });
+}
+
+// Ranks come up together or not at all; one that loses a peer ends, as the ring does. True: it
+// changed.
+bool ClusterSim::AdvanceRank(const SimMachine& machine, SimRank& rank) {
+  const Us now = scheduler_.now();
+  const v1::RankPhase phase = rank.status.phase();
+  if (phase == v1::RANK_PHASE_STOPPING && now >= rank.next_phase_at) {
+    rank.status.set_phase(v1::RANK_PHASE_STOPPED);
+    rank.next_phase_at = now + kStoppedKept;
+    return true;
+  }
+  if (IsOver(rank)) return false;
+  if (now >= rank.busy_until) rank.status.set_requests_running(0);
+  const bool has_all = HasAllPeers(machine, rank);
+  if (phase > v1::RANK_PHASE_CONNECTING && !has_all) {
+    if (rank.peers_lost_at == 0) rank.peers_lost_at = now;
+    if (now - rank.peers_lost_at <= kPeersLostLimit) return false;
+    rank.status.set_phase(v1::RANK_PHASE_FAILED);
+    rank.status.mutable_failure()->set_code("RANK_EXITED");
+    rank.status.mutable_failure()->set_message("it lost a peer");
+    return true;
+  }
+  rank.peers_lost_at = 0;
+  const bool waits = phase == v1::RANK_PHASE_READY || now < rank.next_phase_at ||
+                     (phase == v1::RANK_PHASE_CONNECTING && !has_all);
+  if (waits) return false;
+  rank.status.set_phase(static_cast<v1::RankPhase>(phase + 1));
+  if (rank.status.phase() == v1::RANK_PHASE_READY) rank.ready_at = now;
+  rank.next_phase_at = now + dice_.Between(10'000, 200'000);
+  return true;
+}
+
+// --- users ---------------------------------------------------------------------------------------
+
+void ClusterSim::Load(int index, const std::string& model) {
+  SimMachine& machine = *machines_[index];
+  if (!machine.up() || machine.paused()) return;
+  Trace(machine, absl::StrCat("is asked to load ", model));
+  v1::LoadModelRequest request;
+  request.set_name_or_path(model);
+  request.set_timeout_ms(kLoadTimeoutMs);
+  const int ranks = model == "m0" ? std::min(3, options_.nodes)
+                                  : std::clamp(options_.nodes - 1, 1, 2);
+  request.mutable_placement()->set_world_size(static_cast<uint32_t>(ranks));
+  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
+  server.CallLocally(kLoadModel, request, Ignore, IgnoreEnd);
+}
+
+void ClusterSim::Unload(int index, const std::string& model) {
+  SimMachine& machine = *machines_[index];
+  if (!machine.up() || machine.paused()) return;
+  Trace(machine, absl::StrCat("is asked to unload ", model));
+  v1::UnloadModelRequest request;
+  request.set_name(model);
+  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
+  server.CallLocally(kUnloadModel, request, Ignore, IgnoreEnd);
 }
 
 // --- faults --------------------------------------------------------------------------------------
 
 void ClusterSim::ScheduleFault() {
-  After(Between(100'000, 2'500'000), [this] {
+  scheduler_.After(dice_.Between(100'000, 2'500'000), [this] {
     if (!chaos_) return;
     InjectFault();
     ScheduleFault();
   });
 }
 
+// Two halves, one alone, or one way between two.
+void ClusterSim::InjectPartition() {
+  const int count = static_cast<int>(machines_.size());
+  switch (dice_.Between(0, 3)) {
+    case 0:
+    case 1: {
+      std::vector<bool> side(machines_.size());
+      for (size_t i = 0; i < side.size(); ++i) side[i] = dice_.Chance(0.5);
+      for (int a = 0; a < count; ++a) {
+        for (int b = 0; b < count; ++b) network_.Cut(a, b, side[a] != side[b]);
+      }
+      return;
+    }
+    case 2:
+      return Isolate(RandomNode(), true);
+    default: {
+      const int one = RandomNode(), other = RandomNode();
+      if (other == one) return;
+      network_.Cut(one, other, true);
+      if (dice_.Chance(0.5)) network_.Cut(other, one, true);
+      return;
+    }
+  }
+}
+
 void ClusterSim::InjectFault() {
   const int node = RandomNode();
-  if (options_.copies && Chance(0.3)) {
+  if (options_.copies && dice_.Chance(0.3)) {
     HasCopy() ? StopCopy() : StartCopy(node);
     return;
   }
-  const uint64_t fault = random_() % 16;
+  const Us fault = dice_.Between(0, 15);
   if (options_.calm && (fault < 10 || fault == 15)) return;
+  const auto later = [this](Us low, Us high, std::function<void()> what) {
+    scheduler_.After(dice_.Between(low, high), std::move(what));
+  };
+  const auto restart = [this, node] {
+    if (!machines_[node]->up()) Start(node);
+  };
   switch (fault) {
     case 0:
     case 1:
       Crash(node);
-      After(Between(0, 6'000'000), [this, node] {
-        if (!nodes_[node]->up) Start(node);
-      });
-      return;
+      return later(0, 6'000'000, restart);
     case 2:
     case 3:
       Pause(node);
-      After(Between(100'000, 6'000'000), [this, node] { Resume(node); });
-      return;
+      return later(100'000, 6'000'000, [this, node] { Resume(node); });
     case 4:
-    case 5: {  // two halves
-      std::vector<bool> side(nodes_.size());
-      for (size_t i = 0; i < side.size(); ++i) side[i] = Chance(0.5);
-      for (size_t a = 0; a < side.size(); ++a) {
-        for (size_t b = 0; b < side.size(); ++b) cut_[a][b] = side[a] != side[b];
-      }
-      return;
-    }
+    case 5:
     case 6:
-      Isolate(node, true);
-      return;
-    case 7: {  // one way, or between two only
-      const int other = RandomNode();
-      if (other != node) cut_[node][other] = true;
-      if (other != node && Chance(0.5)) cut_[other][node] = true;
-      return;
-    }
+    case 7:
+      return InjectPartition();
     case 8:
     case 9:
-      for (auto& row : cut_) row.assign(row.size(), false);
-      return;
+      return network_.HealCuts();
     case 10:
-      loss_ = static_cast<double>(Between(0, options_.calm ? 10 : 30)) / 100;
-      duplicate_ = static_cast<double>(Between(0, 10)) / 100;
-      delay_max_ = Between(200, 200'000);
+      network_.weather() = {static_cast<double>(dice_.Between(0, options_.calm ? 10 : 30)) / 100,
+                            static_cast<double>(dice_.Between(0, 10)) / 100,
+                            dice_.Between(200, 200'000), /*stalls=*/true};
       return;
     case 11:
-      KillRank(node);
-      return;
-    case 15:
-      Drain(node);
-      KeepBusy(node, static_cast<int>(Between(0, 4000)));
-      After(Between(0, 8'000'000), [this, node] {
-        if (nodes_[node]->draining) Crash(node);
-      });
-      After(Between(8'000'000, 10'000'000), [this, node] {
-        if (!nodes_[node]->up) Start(node);
-      });
-      return;
+      return KillRank(node);
     case 12:
       FillDisk(node, true);
-      After(Between(100'000, 8'000'000), [this, node] { FillDisk(node, false); });
+      return later(100'000, 8'000'000, [this, node] { FillDisk(node, false); });
+    case 15:
+      Drain(node);
+      KeepBusy(node, static_cast<int>(dice_.Between(0, 4000)));
+      later(0, 8'000'000, [this, node] {
+        if (machines_[node]->is_draining) Crash(node);
+      });
+      return later(8'000'000, 10'000'000, restart);
+    default: {
+      const std::string model = absl::StrCat("m", dice_.Between(0, 1));
+      dice_.Chance(0.3) ? Unload(node, model) : Load(node, model);
       return;
-    default:
-      Propose(node, absl::StrCat("m", random_() % 2), Chance(0.3));
-      return;
+    }
   }
 }
 
 void ClusterSim::Heal() {
   chaos_ = false;
-  loss_ = duplicate_ = 0;
-  delay_max_ = 2'000;
-  for (auto& row : cut_) row.assign(row.size(), false);
-  if (HasCopy() && Chance(0.5)) StopCopy();
+  network_.weather() = {};
+  network_.HealCuts();
+  if (HasCopy() && dice_.Chance(0.5)) StopCopy();
   StartKeptOut();
-  for (const auto& node : nodes_) {
-    FillDisk(node->index, false);
-    if (node->draining) Crash(node->index);
-    if (!node->up && node->index < options_.nodes) Start(node->index);
-    if (node->paused) Resume(node->index);
+  for (const auto& machine : machines_) {
+    FillDisk(machine->index, false);
+    if (machine->paused()) Resume(machine->index);
+    if (machine->is_draining) Crash(machine->index);
+    if (!machine->up() && machine->index < options_.nodes) Start(machine->index);
   }
 }
 
 // By hand: whom a copy kept out, when that is gone. Refusals may still be on their way then.
 void ClusterSim::StartKeptOut() {
   for (int index = 0; index < options_.nodes; ++index) {
-    const SimNode& node = *nodes_[index];
-    const bool is_kept_out = HasCopy() && nodes_.back()->id == node.id;
-    if (!node.up || is_kept_out || node.guard->standing() != Standing::kRefused) continue;
+    const SimMachine& machine = *machines_[index];
+    const bool is_kept_out = HasCopy() && machines_.back()->id == machine.id;
+    if (!machine.up() || is_kept_out || machine.standing() != Standing::kRefused) continue;
     Crash(index);
     Start(index);
   }
-  After(kByHandPause, [this] { StartKeptOut(); });
+  scheduler_.After(kByHandPause, [this] { StartKeptOut(); });
 }
 
 std::string ClusterSim::Run() {
   for (int index = 0; index < options_.nodes; ++index) {
-    After(Between(0, 1'500'000), [this, index] {
-      if (!nodes_[index]->up) Start(index);
+    scheduler_.After(dice_.Between(0, 1'500'000), [this, index] {
+      if (!machines_[index]->up()) Start(index);
     });
   }
-  RunFor(4000);
-  if (const auto leader = CoordinatorIndex(); leader.has_value()) Propose(*leader, "m0", false);
+  RunFor(6000);
+  if (const auto leader = CoordinatorIndex(); leader.has_value()) Load(*leader, "m0");
   if (options_.faults) {
     chaos_ = true;
+    network_.weather().stalls = true;
     ScheduleFault();
     RunFor(options_.fault_ms);
     Heal();
   }
-  RunFor(options_.heal_ms);
-  if (violation_.empty()) CheckConverged();
+  // It may converge early, and then has to stay so.
+  Us since = -1;
+  const Us end = scheduler_.now() + Us{options_.heal_ms} * 1000;
+  while (violation_.empty() && scheduler_.now() < end) {
+    RunFor(500);
+    if (!WhyNotConverged().empty()) {
+      since = -1;
+    } else if (since < 0) {
+      since = scheduler_.now();
+    } else if (scheduler_.now() - since >= kStaysConverged) {
+      return violation_;
+    }
+  }
+  if (violation_.empty()) Violate(absl::StrCat("healed, but ", WhyNotConverged()));
   return violation_;
 }
 

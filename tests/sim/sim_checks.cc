@@ -4,53 +4,96 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agentd/base/rpc_methods.h"
+#include "agentd/cores/state_keys.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace macrame::agentd::sim {
+namespace {
+
+constexpr Us kReadyChecked = 200'000;
+// How GangReconciler says that ranks are of no gang (agentd/cores/gang_endings.cc).
+constexpr char kOfNoGang[] = "belongs to no gang in force";
+
+template <typename Entries>
+bool HasWrite(const Entries& entries, const AckedWrite& acked) {
+  const auto entry = entries.find(acked.key);
+  return entry == entries.end() ? acked.is_removal : VersionOf(entry->second) >= acked.version;
+}
+
+}  // namespace
 
 void ClusterSim::Violate(const std::string& what) {
   if (!violation_.empty()) return;
-  violation_ = absl::StrCat("at ", now_ / 1000, " ms: ", what);
+  violation_ = absl::StrCat("at ", scheduler_.now() / 1000, " ms: ", what);
   if (options_.trace) std::fprintf(stderr, "%s\n", violation_.c_str());
 }
 
-void ClusterSim::Trace(const SimNode& node, const std::string& what) {
+void ClusterSim::Trace(const SimMachine& machine, const std::string& what) const {
   if (!options_.trace) return;
-  const bool is_copy = options_.copies && node.index == copy().index;
-  std::fprintf(stderr, "%7.3f s  %s%s  %s\n", static_cast<double>(now_) / 1e6,
-               Letter(node.id).c_str(), is_copy ? "'" : " ", what.c_str());
+  const bool is_copy = options_.copies && machine.index == options_.nodes;
+  std::fprintf(stderr, "%7.3f s  %s%s  %s\n", static_cast<double>(scheduler_.now()) / 1e6,
+               Letter(machine.id).c_str(), is_copy ? "'" : " ", what.c_str());
 }
 
 void ClusterSim::Check() {
-  for (const auto& node : nodes_) {
-    if (node->up) node->election->CheckInvariants();
+  for (const auto& machine : machines_) {
+    if (machine->up()) CheckMachine(*machine);
   }
   CheckLeases();
   CheckOneLeaderInQuorum();
   if (options_.copies) CheckOneOfEach();
+  if (scheduler_.now() - ready_checked_at_ < kReadyChecked) return;
+  ready_checked_at_ = scheduler_.now();
+  for (const auto& machine : machines_) {
+    if (machine->up() && machine->leads.has_value()) CheckReady(*machine);
+  }
 }
 
-bool ClusterSim::IsGrantedByTwin(const SimNode& node, const FencePair& fence) const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& other) {
-    if (other->index == node.index || other->id != node.id) return false;
-    return other->up           ? other->election->granted() == fence
-           : other->disk_grant ? other->disk_grant->granted == fence
+void ClusterSim::CheckMachine(SimMachine& machine) {
+  machine.parts().election.CheckInvariants();
+  const std::optional<FencePair> leads = machine.Leading();
+  if (leads != machine.leads) {
+    if (leads.has_value()) {
+      ++elections_;
+      Trace(machine, absl::StrCat("leads in term ", leads->term.value()));
+      CheckElected(machine, *leads);
+      machine.told_ready.clear();
+      machine.acknowledged.clear();
+    } else {
+      Trace(machine, "leads no more");
+    }
+    machine.leads = leads;
+  }
+  if (leads.has_value() && !machine.paused()) NoteAcknowledged(machine, *leads);
+}
+
+// --- leases --------------------------------------------------------------------------------------
+
+bool ClusterSim::IsGrantedByTwin(const SimMachine& machine, const FencePair& fence) const {
+  return std::any_of(machines_.begin(), machines_.end(), [&](const auto& other) {
+    if (other->index == machine.index || other->id != machine.id) return false;
+    return other->up()          ? other->parts().election.granted() == fence
+           : other->disk.grant ? other->disk.grant->granted == fence
                                : false;
   });
 }
 
 // A copy that is not sure of itself does nothing; one that is has the place of nobody who runs.
 void ClusterSim::CheckOneOfEach() {
-  const SimNode& copy = *nodes_.back();
-  if (!copy.up) return;
-  const SimNode& original = *nodes_[IndexOf(copy.id)];
-  if (!copy.guard->is_sure()) {
-    if (!copy.ranks.empty()) Violate("a copy that is not sure of itself runs a rank");
-    if (copy.election->Leading(Local(copy))) Violate("a copy that is not sure of itself leads");
+  const SimMachine& copy = *machines_.back();
+  if (!copy.up()) return;
+  const SimMachine& original = *machines_[IndexOf(copy.id)];
+  if (!copy.IsSure()) {
+    const bool runs = std::any_of(copy.ranks.ranks.begin(), copy.ranks.ranks.end(),
+                                  [](const SimRank& rank) { return !IsOver(rank); });
+    if (runs) Violate("a copy that is not sure of itself runs a rank");
+    if (copy.Leading()) Violate("a copy that is not sure of itself leads");
     return;
   }
-  if (original.up && original.id == copy.id && original.guard->is_sure()) two_sure_at_ = now_;
-  if (options_.calm && chaos_ && original.up) {
+  if (original.up() && original.IsSure()) two_sure_at_ = scheduler_.now();
+  if (options_.calm && chaos_ && original.up()) {
     Violate(absl::StrCat("node ", Letter(copy.id), " runs, and a copy of it took its place"));
   }
 }
@@ -58,24 +101,136 @@ void ClusterSim::CheckOneOfEach() {
 // Nobody counts on a lease that is not so: of each node there is at most one believer, and the
 // believer is whom the node (or its disk) has granted to.
 void ClusterSim::CheckLeases() {
-  for (const auto& leader : nodes_) {
-    if (!leader->up) continue;
-    const auto fence = leader->election->Leading(Local(*leader));
-    if (!fence.has_value()) continue;
-    for (const auto& granter : nodes_) {
-      if (!leader->election->HoldsLeaseOf(granter->id, Local(*leader))) continue;
-      const FencePair truth = granter->up           ? granter->election->granted()
-                              : granter->disk_grant ? granter->disk_grant->granted
+  for (const auto& leader : machines_) {
+    if (!leader->up() || !leader->leads.has_value()) continue;
+    const FencePair& fence = *leader->leads;
+    for (const auto& granter : machines_) {
+      if (!leader->parts().election.HoldsLeaseOf(granter->id, leader->Now())) continue;
+      const FencePair truth = granter->up()          ? granter->parts().election.granted()
+                              : granter->disk.grant ? granter->disk.grant->granted
                                                     : FencePair{};
-      if (truth != *fence && !IsGrantedByTwin(*granter, *fence)) {
-        Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence->term.value(),
-                             ") believes to hold the lease of ", Letter(granter->id),
-                             ", which granted ", truth.coordinator.value().substr(0, 1),
-                             " in term ", truth.term.value()));
-      }
+      if (truth == fence || IsGrantedByTwin(*granter, fence)) continue;
+      Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence.term.value(),
+                           ") believes to hold the lease of ", Letter(granter->id),
+                           ", which granted ", truth.coordinator.value().substr(0, 1),
+                           " in term ", truth.term.value()));
     }
   }
 }
+
+void ClusterSim::CheckOneLeaderInQuorum() {
+  if (options_.consistency != Consistency::kQuorum) return;
+  int leaders = 0;
+  for (const auto& machine : machines_) {
+    if (!machine->up() || machine->parts().member_writer.listed().empty()) continue;
+    leaders += machine->leads.has_value();
+  }
+  if (leaders > 1)
+    Violate(absl::StrCat(leaders, " coordinators at once, though a quorum is a must"));
+}
+
+void ClusterSim::CheckObeyed(SimMachine& machine, const FencePair& fence) {
+  if (fence < machine.obeyed) {
+    Violate(absl::StrCat("node ", Letter(machine.id), " obeyed term ", fence.term.value(),
+                         " after term ", machine.obeyed.term.value()));
+  }
+  machine.obeyed = std::max(machine.obeyed, fence);
+  // Whoever believes to hold this node's lease has to be the one who is obeyed.
+  for (const auto& other : machines_) {
+    if (!other->up()) continue;
+    const std::optional<FencePair> leading = other->Leading();
+    if (!leading.has_value() || leading == fence ||
+        !other->parts().election.HoldsLeaseOf(machine.id, other->Now())) {
+      continue;
+    }
+    if (!IsGrantedByTwin(machine, *leading)) {
+      Violate(absl::StrCat("node ", Letter(machine.id), " obeyed ", Letter(fence.coordinator),
+                           " while ", Letter(other->id), " held its lease"));
+    }
+  }
+}
+
+// --- writes --------------------------------------------------------------------------------------
+
+void ClusterSim::CheckDisk(const SimMachine& machine, const v1::StateEntry& entry) {
+  const auto before = machine.disk.entries.find(entry.key());
+  if (before != machine.disk.entries.end() && VersionOf(entry) < VersionOf(before->second)) {
+    Violate(absl::StrCat("node ", Letter(machine.id), " replaced ", entry.key(),
+                         " by an older write"));
+  }
+}
+
+// A coordinator begins with everything that its electors had acknowledged.
+void ClusterSim::CheckElected(const SimMachine& machine, const FencePair& fence) {
+  const auto& entries = machine.parts().replicator.table().entries();
+  for (const AckedWrite& acked : acked_) {
+    bool elector_had_it = false;
+    for (int index : acked.on_disk) {
+      const SimMachine& elector = *machines_[index];
+      // The lease is that of another machine with its id.
+      if (elector.id == machine.id ? index != machine.index
+                                   : index != AddressOf(machine, elector.id)) {
+        continue;
+      }
+      const bool granted = elector.up() ? elector.parts().election.granted() == fence
+                                        : elector.disk.grant && elector.disk.grant->granted == fence;
+      elector_had_it |=
+          granted && machine.parts().election.HoldsLeaseOf(elector.id, machine.Now());
+    }
+    if (!elector_had_it) continue;
+    if (!HasWrite(entries, acked)) {
+      Violate(absl::StrCat("node ", Letter(machine.id), " leads without the acknowledged write ",
+                           acked.version.sequence, " to ", acked.key));
+    }
+  }
+}
+
+// Who has to have a write before it is acknowledged, as agentd/agent_parts.cc has it.
+std::set<NodeId> ClusterSim::Electorate(const SimMachine& machine) const {
+  const AgentParts& parts = machine.parts();
+  std::set<NodeId> electorate = parts.Able();
+  if (options_.consistency == Consistency::kQuorum) {
+    electorate =
+        parts.member_writer.listed().empty() ? parts.members.All() : parts.member_writer.listed();
+  }
+  electorate.insert(machine.id);
+  return electorate;
+}
+
+// What the coordinator takes for committed is on a majority's disks, and is never lost from here on.
+void ClusterSim::NoteAcknowledged(SimMachine& machine, const FencePair& fence) {
+  const StateTable& table = machine.parts().replicator.table();
+  if (!table.leading()) return;
+  std::optional<std::set<NodeId>> electorate;
+  uint64_t committed = 0;
+  for (const auto& [key, entry] : table.entries()) {
+    const StateVersion version = VersionOf(entry);
+    if (version.fence != fence) continue;
+    const std::string name = absl::StrCat(key, "/", version.sequence);
+    if (machine.acknowledged.contains(name)) continue;
+    if (!electorate.has_value()) {
+      electorate = Electorate(machine);
+      committed = table.CommittedUpTo(*electorate);
+    }
+    if (version.sequence > committed) continue;
+    machine.acknowledged.insert(name);
+    AckedWrite acked{key, version, entry.removed(), {}};
+    for (const auto& other : machines_) {
+      const auto kept = other->disk.entries.find(key);
+      if (kept != other->disk.entries.end() && VersionOf(kept->second) >= version) {
+        acked.on_disk.insert(other->index);
+      }
+    }
+    size_t among = 0;
+    for (const NodeId& id : *electorate) among += acked.on_disk.contains(AddressOf(machine, id));
+    if (among * 2 <= electorate->size()) {
+      Violate(absl::StrCat("a write to ", key, " was acknowledged without a majority of disks"));
+    }
+    acked_.push_back(std::move(acked));
+  }
+}
+
+// --- gangs ---------------------------------------------------------------------------------------
 
 // Since when a gang has been whole: all of its ranks ready, each within reach of the others.
 std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t epoch,
@@ -83,16 +238,17 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
   std::optional<Us> since;
   std::set<int> holders;
   size_t wanted = 0;
-  for (const auto& node : nodes_) {
-    for (const SimRank& rank : node->ranks) {
-      if (!node->up || rank.status.deployment() != deployment || rank.status.epoch() != epoch ||
-          rank.started_by != started_by) {
+  for (const auto& machine : machines_) {
+    for (const SimRank& rank : machine->ranks.ranks) {
+      if (!machine->up() || rank.status.deployment() != deployment ||
+          rank.status.epoch() != epoch || rank.started_by != started_by) {
         continue;
       }
-      if (node->paused || rank.status.phase() != v1::RANK_PHASE_READY || rank.peers_lost_at != 0) {
+      if (machine->paused() || rank.status.phase() != v1::RANK_PHASE_READY ||
+          rank.peers_lost_at != 0) {
         return std::nullopt;
       }
-      holders.insert(node->index);
+      holders.insert(machine->index);
       wanted = rank.peers.size();
       since = std::max(since.value_or(0), rank.ready_at);
     }
@@ -106,142 +262,115 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
 //   - a copy took the place on another side of a cut cable: each side had a history of its own;
 //   - the disk is or was full, so that it could not lead its side of a cut cable, and nobody told
 //     of its gang when they met.
-bool ClusterSim::IsNotKnownWhole(const SimNode& leader, const SimRank& rank,
+bool ClusterSim::IsNotKnownWhole(const SimMachine& leader, const SimRank& rank,
                                  const std::string& name) const {
   constexpr Us kMerged = 5'000'000;  // sides that met have one history by then
+  const Us now = scheduler_.now();
+  const std::vector<v1::RankStatus> reported = leader.parts().views.AllRanks();
   return std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
-    const SimNode& holder = *nodes_[peer];
-    if (holder.disk_full || (holder.room_since != 0 && now_ - holder.room_since < kMerged)) {
+    const SimMachine& holder = *machines_[peer];
+    if (holder.disk.is_full || (holder.room_since != 0 && now - holder.room_since < kMerged)) {
       return true;
     }
     if (!options_.copies || copy().id != holder.id) return false;
-    if (two_sure_at_ != 0 && now_ - two_sure_at_ < kMerged) return true;
-    const auto& reported = leader.view.ranks;
+    if (two_sure_at_ != 0 && now - two_sure_at_ < kMerged) return true;
     const bool is_reported =
         std::any_of(reported.begin(), reported.end(), [&](const v1::RankStatus& known) {
           return known.node_id() == holder.id.value() && known.deployment() == name &&
                  known.epoch() == rank.status.epoch();
         });
-    return copy().up && peer != copy().index && !is_reported;
+    return copy().up() && peer != copy().index && !is_reported;
   });
 }
 
+void ClusterSim::CheckOrder(const Rpc& rpc, const std::string& request) {
+  if (rpc.path != kStopRanks.path) return;
+  v1::StopRanksRequest order;
+  order.ParseFromString(request);
+  CheckEnding(*machines_[rpc.from], rpc.to, order);
+}
+
+// Whether a gang of the deployment that the leader knows as ready is another than that rank's.
+bool ClusterSim::IsOtherReady(const SimMachine& leader, int holder, const std::string& deployment,
+                              uint64_t epoch) const {
+  const v1::GangRecord* record = leader.parts().replicator.desired().FindGang(deployment);
+  if (record == nullptr || record->plan().assignments().empty()) return false;
+  const std::vector<v1::RankStatus> reported = leader.parts().views.AllRanks();
+  bool is_other = false, all_ready = true;
+  for (const v1::Assignment& assignment : record->plan().assignments()) {
+    is_other |=
+        record->epoch() != epoch || assignment.node_id() != machines_[holder]->id.value();
+    all_ready &= std::any_of(reported.begin(), reported.end(), [&](const v1::RankStatus& known) {
+      return known.deployment() == deployment && known.epoch() == record->epoch() &&
+             known.node_id() == assignment.node_id() && known.phase() == v1::RANK_PHASE_READY;
+    });
+  }
+  return is_other && all_ready;
+}
+
 // What belongs to no gang in force is ended; a whole gang only for another one that is whole too.
-void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
-  if (end.why.code() != "STALE_TERM") return;
-  const int holder = end.node == leader.id ? leader.index : AddressOf(leader, end.node);
-  for (const SimRank& rank : nodes_[holder]->ranks) {
+void ClusterSim::CheckEnding(const SimMachine& leader, int holder,
+                             const v1::StopRanksRequest& order) {
+  if (order.why().find(kOfNoGang) == std::string::npos) return;
+  Trace(leader, absl::StrCat("ends ", order.deployment(), " up to epoch ", order.up_to_epoch(),
+                             " on ", Letter(machines_[holder]->id), ": ", order.why()));
+  for (const SimRank& rank : machines_[holder]->ranks.ranks) {
     const v1::RankStatus& status = rank.status;
-    if (status.deployment() != end.deployment || status.epoch() < end.from_epoch ||
-        status.epoch() > end.up_to_epoch) {
+    if (status.deployment() != order.deployment() || status.epoch() < order.from_epoch() ||
+        status.epoch() > order.up_to_epoch() ||
+        !WholeSince(order.deployment(), status.epoch(), rank.started_by).has_value()) {
       continue;
     }
-    if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
     // It gave way for the sake of a node that is about to stop.
     const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
-      const auto heard = leader.heard.find(peer);
-      return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.said.draining);
+      const NodeReport* report = leader.parts().reports.Find(machines_[peer]->id);
+      return machines_[peer]->is_draining || (report != nullptr && report->draining);
     });
-    if (leaves) continue;
-    if (IsNotKnownWhole(leader, rank, end.deployment)) continue;
-    bool wanted = false, other = false;
-    ClusterView present;
-    FillFromState(DesiredState(*leader.table), present);
-    for (const v1::Deployment& one : present.deployments) {
-      wanted |= one.name() == end.deployment && one.created_unix_ms() == rank.wanted_at;
-    }
-    for (const v1::GangRecord& record : present.gangs) {
-      if (record.deployment() != end.deployment) continue;
-      // As the coordinator can know it: by the reports that it has.
-      bool is_other = false, all_ready = true;
-      for (const v1::Assignment& assignment : record.plan().assignments()) {
-        is_other |= record.epoch() != status.epoch() || assignment.node_id() != end.node.value();
-        all_ready &= std::any_of(
-            leader.view.ranks.begin(), leader.view.ranks.end(), [&](const v1::RankStatus& known) {
-              return known.deployment() == end.deployment && known.epoch() == record.epoch() &&
-                     known.node_id() == assignment.node_id() &&
-                     known.phase() == v1::RANK_PHASE_READY;
-            });
-      }
-      other |= is_other && all_ready && !record.plan().assignments().empty();
-    }
-    if (wanted && !other) {
-      Violate(absl::StrCat("node ", Letter(leader.id), " ended the ready gang of ", end.deployment,
-                           " epoch ", status.epoch(), ", and no other is ready"));
+    if (leaves || IsNotKnownWhole(leader, rank, order.deployment())) continue;
+    const v1::Deployment* present =
+        leader.parts().replicator.desired().FindDeployment(order.deployment());
+    const bool wanted = present != nullptr && present->created_unix_ms() == rank.wanted_at;
+    if (wanted && !IsOtherReady(leader, holder, order.deployment(), status.epoch())) {
+      Violate(absl::StrCat("node ", Letter(leader.id), " ended the ready gang of ",
+                           order.deployment(), " epoch ", status.epoch(),
+                           ", and no other is ready"));
     }
   }
 }
 
-void ClusterSim::CheckOneLeaderInQuorum() {
-  if (options_.consistency != Consistency::kQuorum) return;
-  int leaders = 0;
-  for (const auto& node : nodes_) {
-    if (!node->up || node->listed.empty()) continue;
-    leaders += node->election->Leading(Local(*node)).has_value();
-  }
-  if (leaders > 1)
-    Violate(absl::StrCat(leaders, " coordinators at once, though a quorum is a must"));
-}
-
-void ClusterSim::CheckDisk(const SimNode& node, const v1::StateEntry& entry) {
-  const auto before = node.disk.find(entry.key());
-  if (before != node.disk.end() && VersionOf(entry) < VersionOf(before->second)) {
-    Violate(
-        absl::StrCat("node ", Letter(node.id), " replaced ", entry.key(), " by an older write"));
-  }
-}
-
-// A coordinator begins with everything that its electors had acknowledged.
-void ClusterSim::CheckElected(const SimNode& node, const FencePair& fence) {
-  for (const AckedWrite& acked : acked_) {
-    bool elector_had_it = false;
-    for (int index : acked.on_disk) {
-      const SimNode& elector = *nodes_[index];
-      // The lease is that of another machine with its id.
-      if (elector.id == node.id ? index != node.index : index != AddressOf(node, elector.id)) {
-        continue;
-      }
-      const bool granted = elector.up ? elector.election->granted() == fence
-                                      : elector.disk_grant && elector.disk_grant->granted == fence;
-      elector_had_it |= granted && node.election->HoldsLeaseOf(elector.id, Local(node));
-    }
-    if (!elector_had_it) continue;
-    const auto entry = node.table->entries().find(acked.key);
-    if (entry == node.table->entries().end() || VersionOf(entry->second) < acked.version) {
-      Violate(absl::StrCat("node ", Letter(node.id), " leads without the acknowledged write ",
-                           acked.version.sequence, " to ", acked.key));
-    }
-  }
-}
-
-// A gang that is called ready was started by one coordinator in one epoch, and is whole.
-void ClusterSim::CheckReady(const SimNode& node, const Notify& notify) {
-  if (notify.state != v1::DEPLOYMENT_STATE_READY) return;
-  std::set<FencePair> starters;
-  for (const v1::GangRecord& record : node.view.gangs) {
-    if (record.deployment() != notify.deployment) continue;
-    for (const v1::Assignment& assignment : record.plan().assignments()) {
-      const NodeId id(assignment.node_id());
-      const int holder = id == node.id ? node.index : AddressOf(node, id);
-      for (const SimRank& rank : nodes_[holder]->ranks) {
-        if (rank.status.deployment() == notify.deployment && rank.status.epoch() == notify.epoch) {
+// A gang that is called ready was started by one coordinator in one epoch.
+void ClusterSim::CheckReady(SimMachine& machine) {
+  for (const v1::DeploymentStatus& status : machine.parts().gang_controller.Statuses()) {
+    if (status.state() != v1::DEPLOYMENT_STATE_READY) continue;
+    const std::string& name = status.deployment().name();
+    if (machine.told_ready[name] == status.epoch()) continue;
+    machine.told_ready[name] = status.epoch();
+    Trace(machine, absl::StrCat(name, " epoch ", status.epoch(), " is ready"));
+    std::set<FencePair> starters;
+    for (const v1::Assignment& assignment : status.plan().assignments()) {
+      const int holder = AddressOf(machine, NodeId(assignment.node_id()));
+      for (const SimRank& rank : machines_[holder]->ranks.ranks) {
+        if (rank.status.deployment() == name && rank.status.epoch() == status.epoch() &&
+            !IsOver(rank)) {
           starters.insert(rank.started_by);
         }
       }
     }
-  }
-  if (starters.size() > 1) {
-    Violate(absl::StrCat(notify.deployment, " epoch ", notify.epoch,
-                         " is ready with ranks started by ", starters.size(), " coordinators"));
+    if (starters.size() > 1) {
+      Violate(absl::StrCat(name, " epoch ", status.epoch(), " is ready with ranks started by ",
+                           starters.size(), " coordinators"));
+    }
   }
 }
 
+// --- in the end ----------------------------------------------------------------------------------
+
 std::optional<int> ClusterSim::CoordinatorIndex() const {
   std::optional<int> found;
-  for (const auto& node : nodes_) {
-    if (!node->up || !node->election->Leading(Local(*node)).has_value()) continue;
+  for (const auto& machine : machines_) {
+    if (!machine->up() || !machine->Leading().has_value()) continue;
     if (found.has_value()) return std::nullopt;
-    found = node->index;
+    found = machine->index;
   }
   return found;
 }
@@ -249,13 +378,12 @@ std::optional<int> ClusterSim::CoordinatorIndex() const {
 bool ClusterSim::IsReady(const std::string& deployment) const {
   const auto leader = CoordinatorIndex();
   if (!leader.has_value()) return false;
-  const SimNode& node = *nodes_[*leader];
-  const auto status = node.reconciler->Status(deployment, node.view, Local(node));
+  const auto status = machines_[*leader]->parts().gang_controller.Status(deployment);
   if (!status.has_value() || status->state() != v1::DEPLOYMENT_STATE_READY) return false;
   int ready = 0;
-  for (const auto& holder : nodes_) {
-    for (const SimRank& rank : holder->ranks) {
-      ready += holder->up && rank.status.deployment() == deployment &&
+  for (const auto& holder : machines_) {
+    for (const SimRank& rank : holder->ranks.ranks) {
+      ready += holder->up() && rank.status.deployment() == deployment &&
                rank.status.epoch() == status->epoch() &&
                rank.status.phase() == v1::RANK_PHASE_READY;
     }
@@ -265,8 +393,7 @@ bool ClusterSim::IsReady(const std::string& deployment) const {
 
 uint64_t ClusterSim::EpochOf(const std::string& deployment) const {
   if (!IsReady(deployment)) return 0;
-  const SimNode& node = *nodes_[*CoordinatorIndex()];
-  return node.reconciler->Status(deployment, node.view, Local(node))->epoch();
+  return machines_[*CoordinatorIndex()]->parts().gang_controller.Status(deployment)->epoch();
 }
 
 // Only machines had it that are gone, or whose place another has: two of one disk ran apart, and
@@ -274,60 +401,62 @@ uint64_t ClusterSim::EpochOf(const std::string& deployment) const {
 bool ClusterSim::IsOnLostDisks(const AckedWrite& acked) const {
   const int copy = options_.nodes;
   return std::all_of(acked.on_disk.begin(), acked.on_disk.end(), [&](int index) {
-    return index == copy && !HasCopy() ? true : nodes_[index]->up && !IsSure(*nodes_[index]);
+    return index == copy && !HasCopy() ? true
+                                       : machines_[index]->up() && !machines_[index]->IsSure();
   });
 }
 
-void ClusterSim::CheckConverged() {
+std::string ClusterSim::WhyNotConverged() const {
   const auto leader = CoordinatorIndex();
-  if (!leader.has_value()) return Violate("healed, but not one coordinator");
-  const SimNode& coordinator = *nodes_[*leader];
-  const FencePair fence = *coordinator.election->Leading(Local(coordinator));
+  if (!leader.has_value()) return "not one coordinator leads";
+  const SimMachine& coordinator = *machines_[*leader];
+  const FencePair fence = *coordinator.Leading();
+  const StateTable& table = coordinator.parts().replicator.table();
   std::map<NodeId, int> sure;
-  for (const auto& node : nodes_) {
-    if (!node->up) continue;
-    sure[node->id] += IsSure(*node);
-    if (!IsSure(*node)) continue;
-    if (node->election->Coordinator(Local(*node)) != fence) {
-      Violate(absl::StrCat("healed, but node ", Letter(node->id), " obeys another"));
+  for (const auto& machine : machines_) {
+    if (!machine->up()) continue;
+    const std::string name = Letter(machine->id);
+    sure[machine->id] += machine->IsSure();
+    if (!machine->IsSure()) continue;
+    if (machine->parts().election.Coordinator(machine->Now()) != fence) {
+      return absl::StrCat("node ", name, " obeys another");
     }
-    if (node->table->Digest() != coordinator.table->Digest()) {
-      Violate(absl::StrCat("healed, but the state of node ", Letter(node->id), " differs"));
-    }
+    const StateTable& own = machine->parts().replicator.table();
+    if (own.Digest() != table.Digest()) return absl::StrCat("the state of node ", name, " differs");
     for (const AckedWrite& acked : acked_) {
       if (IsOnLostDisks(acked)) continue;
-      const auto entry = node->table->entries().find(acked.key);
-      if (entry == node->table->entries().end() || VersionOf(entry->second) < acked.version) {
-        Violate(absl::StrCat("the acknowledged write ", acked.version.sequence, " to ", acked.key,
-                             " is lost on node ", Letter(node->id)));
+      if (!HasWrite(own.entries(), acked)) {
+        return absl::StrCat("the acknowledged write ", acked.version.sequence, " to ", acked.key,
+                            " is lost on node ", name);
       }
     }
   }
   for (const auto& [id, count] : sure) {
-    if (count == 1) continue;
-    Violate(absl::StrCat("healed, but ", count, " machines are node ", Letter(id)));
+    if (count != 1) return absl::StrCat(count, " machines are node ", Letter(id));
   }
-  CheckRanksConverged(coordinator);
+  return WhyRanksNotConverged(coordinator);
 }
 
-void ClusterSim::CheckRanksConverged(const SimNode& leader) {
+std::string ClusterSim::WhyRanksNotConverged(const SimMachine& leader) const {
   std::map<std::string, uint64_t> epochs;
-  for (const v1::Deployment& deployment : leader.view.deployments) {
-    if (!IsReady(deployment.name()))
-      Violate(absl::StrCat("healed, but ", deployment.name(), " is not ready"));
-    const auto status = leader.reconciler->Status(deployment.name(), leader.view, Local(leader));
-    epochs[deployment.name()] = status->epoch();
+  for (const v1::DeploymentStatus& status : leader.parts().gang_controller.Statuses()) {
+    const std::string& name = status.deployment().name();
+    if (!IsReady(name)) {
+      return absl::StrCat(name, " is not ready: ", v1::DeploymentState_Name(status.state()), " ",
+                          status.failure().message());
+    }
+    epochs[name] = status.epoch();
   }
-  for (const auto& node : nodes_) {
-    for (const SimRank& rank : node->ranks) {
-      if (rank.status.phase() > v1::RANK_PHASE_READY) continue;
+  for (const auto& machine : machines_) {
+    for (const SimRank& rank : machine->ranks.ranks) {
+      if (IsOver(rank)) continue;
       const auto epoch = epochs.find(rank.status.deployment());
-      if (epoch == epochs.end() || epoch->second != rank.status.epoch()) {
-        Violate(absl::StrCat("healed, but a rank of ", rank.status.deployment(), " epoch ",
-                             rank.status.epoch(), " is left over on ", Letter(node->id)));
-      }
+      if (epoch != epochs.end() && epoch->second == rank.status.epoch()) continue;
+      return absl::StrCat("a rank of ", rank.status.deployment(), " epoch ", rank.status.epoch(),
+                          " is left over on ", Letter(machine->id));
     }
   }
+  return "";
 }
 
 }  // namespace macrame::agentd::sim

@@ -1,0 +1,316 @@
+#include "tests/sim/sim_network.h"
+
+#include <google/protobuf/message_lite.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace macrame::agentd::sim {
+namespace {
+
+constexpr char kNetwork[] = "10.0.0.";
+constexpr Us kDelayMin = 100;
+constexpr double kStallChance = 0.01;
+constexpr Us kStallMax = 2'500'000;
+
+// The answering side of a call; its handler is told nothing of a caller that goes away.
+class SimCall final : public transport::ServerStream::Call {
+ public:
+  SimCall(SimServer::OnMessage on_message, SimServer::OnEnd on_end)
+      : on_message_(std::move(on_message)), on_end_(std::move(on_end)) {}
+  ~SimCall() override { Finish(absl::InternalError("the agent dropped the call")); }
+
+  bool Write(const google::protobuf::MessageLite& message) override {
+    if (on_end_ == nullptr) return false;
+    on_message_(message.SerializeAsString());
+    return true;
+  }
+  void Answer(const google::protobuf::MessageLite& message) override {
+    if (Write(message)) Finish(absl::OkStatus());
+  }
+  void Finish(const absl::Status& status) override {
+    if (on_end_ != nullptr) std::exchange(on_end_, nullptr)(status);
+  }
+  void OnCancel(std::function<void()>) override {}
+
+ private:
+  const SimServer::OnMessage on_message_;
+  SimServer::OnEnd on_end_;
+};
+
+}  // namespace
+
+std::string IpOf(int machine) { return absl::StrCat(kNetwork, machine + 1); }
+
+int MachineAt(std::string_view ip) {
+  absl::string_view rest(ip.data(), ip.size());
+  int number = 0;
+  if (!absl::ConsumePrefix(&rest, kNetwork)) return -1;
+  const auto read = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return read.ec == std::errc() ? number - 1 : -1;
+}
+
+// The asking side of a call: each message, then the end, once.
+struct SimNetwork::ClientCall : std::enable_shared_from_this<ClientCall> {
+  ClientCall(ProcessPtr process, std::weak_ptr<bool> channel,
+             std::function<void(const std::string&)> on_message,
+             std::function<void(const absl::Status&)> on_end)
+      : process(std::move(process)),
+        channel(std::move(channel)),
+        on_message(std::move(on_message)),
+        on_end(std::move(on_end)) {}
+
+  ProcessPtr process;
+  std::weak_ptr<bool> channel;
+  std::function<void(const std::string&)> on_message;
+  std::function<void(const absl::Status&)> on_end;
+  Us arrived_at = 0;
+
+  void Take(const std::string& message) {
+    process->Do([this, self = shared_from_this(), message] {
+      if (on_end != nullptr && !channel.expired()) on_message(message);
+    });
+  }
+  void End(const absl::Status& status) {
+    process->Do([this, self = shared_from_this(), status] {
+      if (on_end == nullptr) return;
+      const auto told = std::exchange(on_end, nullptr);
+      if (!channel.expired()) told(status);
+    });
+  }
+};
+
+class SimNetwork::Channel final : public transport::PeerChannel {
+ public:
+  Channel(SimNetwork& network, ProcessPtr process, NodeId caller, NodeId callee,
+          transport::Dispatcher& dispatcher)
+      : network_(network),
+        process_(std::move(process)),
+        caller_(std::move(caller)),
+        callee_(std::move(callee)),
+        dispatcher_(dispatcher) {}
+
+  void SetCredentials(std::shared_ptr<grpc::ChannelCredentials>) override {}
+  void SetAddresses(std::vector<std::string> addresses) override {
+    addresses_ = std::move(addresses);
+  }
+  const std::vector<std::string>& addresses() const override { return addresses_; }
+
+ private:
+  transport::CallHandle CallUnary(std::string_view method,
+                                  const google::protobuf::MessageLite& request, MessagePtr response,
+                                  Duration timeout,
+                                  std::function<void(absl::Status)> done) override {
+    auto is_there = std::make_shared<bool>(false);
+    return Start(
+        method, request, timeout,
+        [response, is_there](const std::string& message) {
+          *is_there = response->ParseFromString(message);
+        },
+        [is_there, done = std::move(done)](const absl::Status& status) {
+          done(status.ok() && !*is_there ? absl::InternalError("no answer came") : status);
+        });
+  }
+  transport::CallHandle CallStream(std::string_view method,
+                                   const google::protobuf::MessageLite& request, MakeMessage make,
+                                   Duration timeout,
+                                   std::function<void(absl::Status)> done) override {
+    return Start(
+        method, request, timeout,
+        [make = std::move(make)](const std::string& bytes) {
+          const auto [message, hand_on] = make();
+          if (message->ParseFromString(bytes)) hand_on();
+        },
+        [done = std::move(done)](const absl::Status& status) { done(status); });
+  }
+
+  // The first address behind which somebody can be met; all are tried, as gRPC does.
+  int Target() const {
+    int first = -1;
+    for (const std::string& address : addresses_) {
+      const int machine = MachineAt(address.substr(0, address.rfind(':')));
+      if (machine < 0 || machine >= static_cast<int>(network_.hosts_.size())) continue;
+      if (first < 0) first = machine;
+      const bool is_met = !network_.IsCut(process_->machine, machine) &&
+                          network_.hosts_[machine].server != nullptr &&
+                          !network_.hosts_[machine].refuses;
+      if (is_met) return machine;
+    }
+    return first;
+  }
+
+  transport::CallHandle Start(std::string_view method, const google::protobuf::MessageLite& request,
+                              Duration timeout, std::function<void(const std::string&)> on_message,
+                              std::function<void(const absl::Status&)> on_end) {
+    auto call = std::make_shared<ClientCall>(process_, alive_, std::move(on_message),
+                                             std::move(on_end));
+    const transport::CallHandle handle([call, &dispatcher = dispatcher_] {
+      dispatcher.Post([call] { call->End(absl::CancelledError("the caller gave up")); });
+    });
+    const int to = Target();
+    if (to < 0) {
+      dispatcher_.Post(
+          [call] { call->End(absl::UnavailableError("no address of the node is known")); });
+      return handle;
+    }
+    dispatcher_.PostAfter(timeout, [call] {
+      call->End(absl::DeadlineExceededError("the node did not answer in time"));
+    });
+    const Rpc rpc{process_->machine, to, method};
+    std::string bytes = request.SerializeAsString();
+    if (!process_->is_alive()) return handle;
+    if (network_.on_request) network_.on_request(rpc, bytes);
+    if (!process_->is_alive()) return handle;
+    network_.Send(
+        rpc.from, to,
+        [&network = network_, rpc, caller = caller_, callee = callee_, bytes = std::move(bytes),
+         call] { network.Deliver(rpc, caller, callee, bytes, call); });
+    return handle;
+  }
+
+  SimNetwork& network_;
+  const ProcessPtr process_;
+  const NodeId caller_;
+  const NodeId callee_;
+  transport::Dispatcher& dispatcher_;
+  std::vector<std::string> addresses_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+void SimNetwork::Cut(int from, int to, bool cut) {
+  if (cut) {
+    cut_.insert({from, to});
+  } else {
+    cut_.erase({from, to});
+  }
+}
+
+void SimNetwork::Send(int from, int to, std::function<void()> deliver, Us not_before,
+                      Us* delivered_at) {
+  if (IsCut(from, to) || dice_.Chance(weather_.loss)) return;
+  Us delay = dice_.Between(kDelayMin, weather_.delay_max);
+  if (weather_.stalls && dice_.Chance(kStallChance)) delay += dice_.Between(0, kStallMax);
+  delay = std::max(delay, not_before - scheduler_.now());
+  if (delivered_at != nullptr) *delivered_at = scheduler_.now() + delay;
+  scheduler_.After(delay, [this, from, to, deliver = std::move(deliver)] {
+    if (!IsCut(from, to)) deliver();
+  });
+}
+
+void SimNetwork::Deliver(const Rpc& rpc, const NodeId& caller, const NodeId& callee,
+                         std::string request, std::shared_ptr<ClientCall> call) {
+  const Host& host = hosts_[rpc.to];
+  if (host.is_off) return;
+  SimServer* const server = host.server;
+  if (server == nullptr || host.refuses) {
+    return Send(rpc.to, rpc.from,
+                [call] { call->End(absl::UnavailableError("Connection refused")); });
+  }
+  if (server->self_ != callee) {
+    return Send(rpc.to, rpc.from, [call] {
+      call->End(absl::UnavailableError("the certificate is another node's: handshake failed"));
+    });
+  }
+  server->process_->Do([this, server, rpc, caller, request, call] {
+    // Another process may have come while this one was paused; then its connections are gone.
+    if (hosts_[rpc.to].server != server) return;
+    std::string taken = request;
+    transport::Caller from{caller, false, IpOf(rpc.from)};
+    if (on_arrival) on_arrival(rpc, &taken, &from.node_id);
+    const std::optional<Rpc> before = std::exchange(at_hand_, rpc);
+    server->Handle(
+        from, rpc.path, taken,
+        [this, rpc, call, request, process = server->process_](const std::string& message) {
+          if (!process->is_alive()) return;
+          std::string answer = message;
+          if (on_answer) on_answer(rpc, request, &answer);
+          Send(
+              rpc.to, rpc.from, [call, answer] { call->Take(answer); }, call->arrived_at,
+              &call->arrived_at);
+        },
+        [this, rpc, call, process = server->process_](const absl::Status& status) {
+          if (!process->is_alive()) return;
+          Send(
+              rpc.to, rpc.from, [call, status] { call->End(status); }, call->arrived_at,
+              &call->arrived_at);
+        });
+    at_hand_ = before;
+  });
+}
+
+std::unique_ptr<transport::RpcServer> SimNetwork::MakeServer(ProcessPtr process, NodeId self) {
+  return std::make_unique<SimServer>(*this, std::move(process), std::move(self));
+}
+
+std::unique_ptr<transport::PeerChannel> SimNetwork::Connect(ProcessPtr process, NodeId caller,
+                                                            NodeId callee,
+                                                            transport::Dispatcher& dispatcher) {
+  return std::make_unique<Channel>(*this, std::move(process), std::move(caller), std::move(callee),
+                                   dispatcher);
+}
+
+void SimNetwork::Listen(ProcessPtr process, Hear hear) {
+  Host& host = hosts_[process->machine];
+  host.listener = std::move(process);
+  host.hear = std::move(hear);
+}
+
+void SimNetwork::Broadcast(int from, const SimBeacon& beacon) {
+  for (int to = 0; to < static_cast<int>(hosts_.size()); ++to) {
+    if (to != from) SendBeacon(from, to, beacon, /*to_everybody=*/true);
+  }
+}
+
+void SimNetwork::SendBeacon(int from, int to, const SimBeacon& beacon, bool to_everybody) {
+  const int copies = dice_.Chance(weather_.duplicate) ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    Send(from, to, [this, to, beacon, to_everybody] {
+      const ProcessPtr listener = hosts_[to].listener;
+      if (listener == nullptr) return;
+      listener->Do([this, to, listener, beacon, to_everybody] {
+        if (hosts_[to].listener == listener) hosts_[to].hear(beacon, to_everybody);
+      });
+    });
+  }
+}
+
+absl::StatusOr<int> SimServer::StartTcp(const std::string&, int,
+                                        std::shared_ptr<grpc::ServerCredentials>, bool) {
+  network_.hosts_[process_->machine].server = this;
+  return static_cast<int>(kControlPort);
+}
+
+void SimServer::Stop(Duration) {
+  SimNetwork::Host& host = network_.hosts_[process_->machine];
+  if (host.server == this) host.server = nullptr;
+}
+
+void SimServer::Handle(const transport::Caller& caller, std::string_view path,
+                       const std::string& request, OnMessage on_message, OnEnd on_end) {
+  const transport::ServerStream stream(
+      std::make_shared<SimCall>(std::move(on_message), std::move(on_end)));
+  const auto found = methods_.find(path);
+  if (found == methods_.end()) {
+    return stream.Finish(absl::UnimplementedError(
+        absl::StrCat("this agent does not know ", absl::string_view(path.data(), path.size()))));
+  }
+  const Registered& method = found->second;
+  const MessagePtr message = method.make();
+  if (!message->ParseFromString(request)) {
+    return stream.Finish(absl::InvalidArgumentError("the request can't be parsed"));
+  }
+  if (observer_) observer_(caller, path, *message);
+  const bool is_refused = (method.access == Access::kLocal && !caller.local) ||
+                          (method.access == Access::kMember && !caller.local &&
+                           !(is_member_ && is_member_(caller.node_id)));
+  if (is_refused) {
+    return stream.Finish(absl::FailedPreconditionError("must send a heartbeat first"));
+  }
+  method.handler(caller, message, stream);
+}
+
+}  // namespace macrame::agentd::sim
