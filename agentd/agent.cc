@@ -571,7 +571,9 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     default:
       break;
   }
-  parts_.links.NoteMembers();
+  parts_.links.NoteMember(event.node, event.change == MembershipChange::kJoined ||
+                                          event.change == MembershipChange::kRestarted ||
+                                          event.change == MembershipChange::kAlive);
   parts_.heartbeats.TakeAddresses();
   Hurry();
   MembersChanged();

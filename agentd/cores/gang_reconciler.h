@@ -208,6 +208,8 @@ class GangReconciler {
 
   // Gangs that hold memory: launched, or about to be.
   std::set<std::string> InForce() const;
+  // It has no gang in hand, and none that is on its way out.
+  bool IsEmpty() const { return gangs_.empty(); }
   // Whether this node's record is to stay in force when a merge brings another: its gang is ready,
   // or was when this node stopped leading (it may just be raising its term).
   bool Keeps(const std::string& deployment) const;

@@ -113,6 +113,14 @@ void LinkSchedule::Hurry(const std::string& to_node_id) {
   }
 }
 
+void LinkSchedule::RetryFailed(const std::string& to_node_id) {
+  for (auto& [pair, entry] : entries_) {
+    if (pair.to_node_id != to_node_id || entry.failures == 0) continue;
+    entry.due = MonotonicTime();
+    entry.failures = 0;
+  }
+}
+
 std::optional<LinkPair> LinkSchedule::Next(MonotonicTime now) {
   if (now < not_before_) return std::nullopt;
   auto best = entries_.end();

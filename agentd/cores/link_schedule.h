@@ -42,6 +42,8 @@ class LinkSchedule {
   void SetPairs(const std::vector<LinkPair>& pairs);
   // Everything, or one peer's pairs, at once.
   void Hurry(const std::string& to_node_id = "");
+  // One peer's pairs that failed, at once: it can be reached again.
+  void RetryFailed(const std::string& to_node_id);
   // What is to be measured now; marks it as under way.
   std::optional<LinkPair> Next(MonotonicTime now);
   void Done(const LinkPair& pair, bool ok, MonotonicTime now);

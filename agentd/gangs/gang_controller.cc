@@ -69,7 +69,8 @@ void GangController::Tick() {
 
 bool GangController::IsIdle() const {
   const DesiredState& desired = parts_.replicator.desired();
-  return desired.deployments().empty() && desired.gangs().empty() && !parts_.views.AnyRanks();
+  return desired.deployments().empty() && desired.gangs().empty() && reconciler_.IsEmpty() &&
+         !parts_.views.AnyRanks();
 }
 
 ClusterView GangController::MakeView() {

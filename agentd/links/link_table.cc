@@ -148,6 +148,13 @@ void LinkTable::Forget(const NodeId& node) {
   RefreshPairs();
 }
 
+void LinkTable::NoteMember(const NodeId& node, bool is_back) {
+  stale_ = wants_write_ = true;
+  if (!is_back) return;
+  RefreshPairs();
+  schedule_.RetryFailed(node.value());
+}
+
 // Of each two nodes one measures; so each has about half of its peers to measure, one by one.
 void LinkTable::RefreshPairs() {
   std::vector<LinkPair> pairs;

@@ -69,8 +69,9 @@ class LinkTable {
   void Take(const NodeId& from, v1::NodeLinks links);
   uint64_t KnownRevision(const NodeId& node) const;
   void Forget(const NodeId& node);
-  // A member's state changed: what is judged depends on who is there.
-  void NoteMembers() { stale_ = wants_write_ = true; }
+  // A member's state changed: what is judged depends on who is there. `is_back`: it can be reached
+  // from here on, and what could not be measured while it could not be is measured now.
+  void NoteMember(const NodeId& node, bool is_back);
 
   // This node and the live others.
   v1::LinkSnapshot Snapshot() const;

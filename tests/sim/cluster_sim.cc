@@ -300,8 +300,8 @@ bool ClusterSim::HasAllPeers(const SimMachine& machine, const SimRank& rank) con
   return std::all_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
     if (peer < 0) return false;
     const SimMachine& other = *machines_[peer];
-    const bool reachable = other.up() && !network_.IsCut(machine.index, peer) &&
-                           !network_.IsCut(peer, machine.index);
+    const bool reachable =
+        other.up() && !network_.IsCut(machine.index, peer) && !network_.IsCut(peer, machine.index);
     const auto& theirs = other.ranks.ranks;
     return reachable && std::any_of(theirs.begin(), theirs.end(), [&](const SimRank& one) {
              return one.status.deployment() == rank.status.deployment() &&
@@ -351,8 +351,8 @@ void ClusterSim::Load(int index, const std::string& model) {
   v1::LoadModelRequest request;
   request.set_name_or_path(model);
   request.set_timeout_ms(kLoadTimeoutMs);
-  const int ranks = model == "m0" ? std::min(3, options_.nodes)
-                                  : std::clamp(options_.nodes - 1, 1, 2);
+  const int ranks =
+      model == "m0" ? std::min(3, options_.nodes) : std::clamp(options_.nodes - 1, 1, 2);
   request.mutable_placement()->set_world_size(static_cast<uint32_t>(ranks));
   auto& server = static_cast<SimServer&>(*machine.parts().local_server);
   server.CallLocally(kLoadModel, request, Ignore, IgnoreEnd);

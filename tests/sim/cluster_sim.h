@@ -75,7 +75,7 @@ struct SimMachine {
   std::unique_ptr<SimPlatform> platform;
   std::unique_ptr<Agent> agent;
   // Of the checkers.
-  FencePair obeyed;               // the highest fence whose order was carried out, over all runs
+  FencePair obeyed;                // the highest fence whose order was carried out, over all runs
   std::optional<FencePair> leads;  // as it was after the last event
   std::map<std::string, uint64_t> told_ready;  // epoch, by deployment
   std::set<std::string> acknowledged;          // "key/sequence", under this lead

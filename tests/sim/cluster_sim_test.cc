@@ -1,5 +1,5 @@
 // MACRAME_SIM_SEED=n runs that seed alone (with MACRAME_SIM_TRACE=1: and tells what happens);
-// MACRAME_SIM_SEEDS=n runs so many.
+// MACRAME_SIM_SEEDS=n runs so many, from MACRAME_SIM_FIRST on.
 
 #include "tests/sim/cluster_sim.h"
 
@@ -41,8 +41,8 @@ const auto* const kLogs = ::testing::AddGlobalTestEnvironment(new Logs);
 
 TEST(ClusterSim, EverySeedHolds) {
   const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
-  const uint64_t first = only != 0 ? only : 1;
-  const uint64_t last = only != 0 ? only : FromEnvironment("MACRAME_SIM_SEEDS", 240);
+  const uint64_t first = only != 0 ? only : FromEnvironment("MACRAME_SIM_FIRST", 1);
+  const uint64_t last = only != 0 ? only : first + FromEnvironment("MACRAME_SIM_SEEDS", 1000) - 1;
   uint64_t events = 0, elections = 0, acked = 0, failed = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     ClusterSim sim(OptionsOf(seed));
@@ -192,6 +192,27 @@ TEST_P(SingleFailure, AnIdleNodeIsCutOffAndComesBack) {
     sim_->RunFor(6000);
     ASSERT_EQ(sim_->EpochOf("m0"), epoch) << "launched anew in round " << round;
     ASSERT_TRUE(sim_->IsReady("m0"));
+  }
+}
+
+// Its links were being measured when it was cut off, or were not yet.
+TEST_P(SingleFailure, ANodeThatIsCutOffAsItStartsIsOfUseWhenItIsBack) {
+  for (int cut_after = 0; cut_after < 2000; cut_after += 100) {
+    sim_->Crash(Follower());
+    sim_->RunFor(4000);
+    sim_->Start(Follower());
+    sim_->RunFor(cut_after);
+    sim_->Isolate(Follower(), true);
+    sim_->RunFor(90'000);
+    sim_->Isolate(Follower(), false);
+    sim_->RunFor(6000);
+    ASSERT_TRUE(sim_->CoordinatorIndex().has_value());
+    leader_ = *sim_->CoordinatorIndex();
+    sim_->Unload(leader_, "m0");
+    sim_->RunFor(4000);
+    sim_->Load(leader_, "m0");
+    ExpectReadyWithin(8000);
+    ASSERT_FALSE(HasFailure()) << "cut off after " << cut_after << " ms";
   }
 }
 

@@ -74,7 +74,7 @@ void ClusterSim::CheckMachine(SimMachine& machine) {
 bool ClusterSim::IsGrantedByTwin(const SimMachine& machine, const FencePair& fence) const {
   return std::any_of(machines_.begin(), machines_.end(), [&](const auto& other) {
     if (other->index == machine.index || other->id != machine.id) return false;
-    return other->up()          ? other->parts().election.granted() == fence
+    return other->up()         ? other->parts().election.granted() == fence
            : other->disk.grant ? other->disk.grant->granted == fence
                                : false;
   });
@@ -106,14 +106,14 @@ void ClusterSim::CheckLeases() {
     const FencePair& fence = *leader->leads;
     for (const auto& granter : machines_) {
       if (!leader->parts().election.HoldsLeaseOf(granter->id, leader->Now())) continue;
-      const FencePair truth = granter->up()          ? granter->parts().election.granted()
+      const FencePair truth = granter->up()         ? granter->parts().election.granted()
                               : granter->disk.grant ? granter->disk.grant->granted
                                                     : FencePair{};
       if (truth == fence || IsGrantedByTwin(*granter, fence)) continue;
       Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence.term.value(),
                            ") believes to hold the lease of ", Letter(granter->id),
-                           ", which granted ", truth.coordinator.value().substr(0, 1),
-                           " in term ", truth.term.value()));
+                           ", which granted ", truth.coordinator.value().substr(0, 1), " in term ",
+                           truth.term.value()));
     }
   }
 }
@@ -155,8 +155,8 @@ void ClusterSim::CheckObeyed(SimMachine& machine, const FencePair& fence) {
 void ClusterSim::CheckDisk(const SimMachine& machine, const v1::StateEntry& entry) {
   const auto before = machine.disk.entries.find(entry.key());
   if (before != machine.disk.entries.end() && VersionOf(entry) < VersionOf(before->second)) {
-    Violate(absl::StrCat("node ", Letter(machine.id), " replaced ", entry.key(),
-                         " by an older write"));
+    Violate(
+        absl::StrCat("node ", Letter(machine.id), " replaced ", entry.key(), " by an older write"));
   }
 }
 
@@ -172,10 +172,10 @@ void ClusterSim::CheckElected(const SimMachine& machine, const FencePair& fence)
                                    : index != AddressOf(machine, elector.id)) {
         continue;
       }
-      const bool granted = elector.up() ? elector.parts().election.granted() == fence
-                                        : elector.disk.grant && elector.disk.grant->granted == fence;
-      elector_had_it |=
-          granted && machine.parts().election.HoldsLeaseOf(elector.id, machine.Now());
+      const bool granted = elector.up()
+                               ? elector.parts().election.granted() == fence
+                               : elector.disk.grant && elector.disk.grant->granted == fence;
+      elector_had_it |= granted && machine.parts().election.HoldsLeaseOf(elector.id, machine.Now());
     }
     if (!elector_had_it) continue;
     if (!HasWrite(entries, acked)) {
@@ -197,7 +197,8 @@ std::set<NodeId> ClusterSim::Electorate(const SimMachine& machine) const {
   return electorate;
 }
 
-// What the coordinator takes for committed is on a majority's disks, and is never lost from here on.
+// What the coordinator takes for committed is on a majority's disks, and is never lost from here
+// on.
 void ClusterSim::NoteAcknowledged(SimMachine& machine, const FencePair& fence) {
   const StateTable& table = machine.parts().replicator.table();
   if (!table.leading()) return;
@@ -298,8 +299,7 @@ bool ClusterSim::IsOtherReady(const SimMachine& leader, int holder, const std::s
   const std::vector<v1::RankStatus> reported = leader.parts().views.AllRanks();
   bool is_other = false, all_ready = true;
   for (const v1::Assignment& assignment : record->plan().assignments()) {
-    is_other |=
-        record->epoch() != epoch || assignment.node_id() != machines_[holder]->id.value();
+    is_other |= record->epoch() != epoch || assignment.node_id() != machines_[holder]->id.value();
     all_ready &= std::any_of(reported.begin(), reported.end(), [&](const v1::RankStatus& known) {
       return known.deployment() == deployment && known.epoch() == record->epoch() &&
              known.node_id() == assignment.node_id() && known.phase() == v1::RANK_PHASE_READY;

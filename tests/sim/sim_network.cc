@@ -146,8 +146,8 @@ class SimNetwork::Channel final : public transport::PeerChannel {
   transport::CallHandle Start(std::string_view method, const google::protobuf::MessageLite& request,
                               Duration timeout, std::function<void(const std::string&)> on_message,
                               std::function<void(const absl::Status&)> on_end) {
-    auto call = std::make_shared<ClientCall>(process_, alive_, std::move(on_message),
-                                             std::move(on_end));
+    auto call =
+        std::make_shared<ClientCall>(process_, alive_, std::move(on_message), std::move(on_end));
     const transport::CallHandle handle([call, &dispatcher = dispatcher_] {
       dispatcher.Post([call] { call->End(absl::CancelledError("the caller gave up")); });
     });

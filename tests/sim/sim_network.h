@@ -146,14 +146,14 @@ class SimServer final : public transport::RpcServer {
   template <typename Request, typename Response>
   void CallLocally(const StreamMethod<Request, Response>& method, const Request& request,
                    OnMessage on_message, OnEnd on_end) {
-    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(), std::move(on_message),
-           std::move(on_end));
+    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(),
+           std::move(on_message), std::move(on_end));
   }
   template <typename Request, typename Response>
   void CallLocally(const Method<Request, Response>& method, const Request& request,
                    OnMessage on_message, OnEnd on_end) {
-    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(), std::move(on_message),
-           std::move(on_end));
+    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(),
+           std::move(on_message), std::move(on_end));
   }
 
  private:

@@ -34,8 +34,8 @@ class SimPlatform final : public Platform {
   }
   std::unique_ptr<runtime::RankSupervisor> MakeSupervisor(
       runtime::SupervisorOptions options) override;
-  std::unique_ptr<discovery::InventoryProber> MakeInventoryProber(
-      discovery::InventoryInputs inputs, uint64_t first_revision) override;
+  std::unique_ptr<discovery::InventoryProber> MakeInventoryProber(discovery::InventoryInputs inputs,
+                                                                  uint64_t first_revision) override;
   std::unique_ptr<discovery::LinkProber> MakeLinkProber(discovery::LinkInputs inputs,
                                                         Duration interval) override;
   std::unique_ptr<LinkMeasurer> MakeLinkMeasurer() override;

@@ -144,9 +144,8 @@ runtime::RankSupervisor::GenerateId SimSupervisor::Generate(const v1::GenerateRe
   return 1;
 }
 
-void SimSupervisor::VerifyGroup(
-    const std::string&, const v1::VerifyGroupRequest&,
-    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
+void SimSupervisor::VerifyGroup(const std::string&, const v1::VerifyGroupRequest&,
+                                std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
   parts_.dispatcher.Post([done = std::move(done)] { done(NotSimulated()); });
 }
 

@@ -56,6 +56,21 @@ TEST(LinkSchedule, FailuresAreTriedEverMoreSeldom) {
   }
 }
 
+TEST(LinkSchedule, WhatFailedOfAPeerThatIsBackIsTriedAtOnce) {
+  LinkSchedule schedule;
+  schedule.SetPairs({Pair("b", "10.0.0.2"), Pair("c", "10.0.0.3")});
+  schedule.Done(*schedule.Next(At(1)), false, At(1));
+  schedule.Done(*schedule.Next(At(2)), false, At(2));
+  EXPECT_FALSE(schedule.Next(At(3)).has_value());
+  schedule.RetryFailed("c");
+  const auto pair = schedule.Next(At(3));
+  ASSERT_TRUE(pair.has_value());
+  EXPECT_EQ(pair->to_node_id, "c");
+  schedule.Done(*pair, true, At(3));
+  schedule.RetryFailed("c");
+  EXPECT_FALSE(schedule.Next(At(4)).has_value()) << "what is known is not measured for that";
+}
+
 TEST(LinkSchedule, APairThatChangedIsMeasuredAtOnce) {
   LinkSchedule schedule;
   LinkPair pair = Pair("b", "10.0.0.2");
