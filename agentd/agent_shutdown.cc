@@ -21,6 +21,7 @@ constexpr Duration kEndedAnswersPoll = std::chrono::milliseconds(20);
 void Agent::Impl::SendGoodbyes() {
   v1::LeaveRequest request;
   request.set_node_id(parts_.self.value());
+  request.set_incarnation(parts_.own.identity().incarnation());
   for (const NodeId& node : parts_.members.Live()) {
     transport::PeerChannel* channel = parts_.channels.For(node);
     if (channel == nullptr) continue;

@@ -119,7 +119,9 @@ std::set<NodeId> MemberMonitor::Undialled() const {
   return dials_.Undialled(Live(), dispatcher_.Now());
 }
 
-void MemberMonitor::Leave(const NodeId& node) { Tell(table_.Leave(node, dispatcher_.Now())); }
+void MemberMonitor::Leave(const NodeId& node, Incarnation run) {
+  Tell(table_.Leave(node, run, dispatcher_.Now()));
+}
 
 void MemberMonitor::SetRevoked(std::set<NodeId> nodes) {
   revoked_ = std::move(nodes);

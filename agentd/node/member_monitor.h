@@ -58,7 +58,8 @@ class MemberMonitor {
   void NoteCall(const NodeId& node, bool reached);
   // Live members that this node can't call.
   std::set<NodeId> Undialled() const;
-  void Leave(const NodeId& node);
+  // It said so, or is taken out; of `run` or an earlier one. Zero: of any.
+  void Leave(const NodeId& node, Incarnation run = Incarnation(0));
   // They are members no more: left and forgotten at once, and never listened to again.
   void SetRevoked(std::set<NodeId> nodes);
   // One that is dead or left is not listed any more; others stay.

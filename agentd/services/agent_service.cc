@@ -182,7 +182,7 @@ void AgentService::RegisterMembership(RpcServer& server) {
     if (request.node_id() != caller.node_id.value()) {
       return reply(absl::PermissionDeniedError("a node says goodbye for itself only"));
     }
-    parts_.members.Leave(caller.node_id);
+    parts_.members.Leave(caller.node_id, Incarnation(request.incarnation()));
     reply(v1::LeaveResponse());
   });
 }

@@ -116,7 +116,9 @@ class MembershipTable {
   // is only brought back by HearMember with a higher incarnation.
   MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
                             MonotonicTime now);
-  MembershipEvents Leave(const NodeId& node, MonotonicTime now);
+  // Its run `run` said goodbye; zero: whichever runs. A goodbye that a later run has overtaken on its
+  // way is nothing.
+  MembershipEvents Leave(const NodeId& node, Incarnation run, MonotonicTime now);
   // Forgets a member that is dead or left. FAILED_PRECONDITION for a live one,
   // NOT_FOUND for none.
   absl::StatusOr<MembershipEvents> Forget(const NodeId& node);

@@ -180,11 +180,20 @@ TEST(MembershipTable, DeathAndReturn) {
   EXPECT_EQ(table.Find(NodeId(kB))->state_reason.code(), "");
 }
 
+TEST(MembershipTable, AGoodbyeOfTheRunBeforeIsNothing) {
+  MembershipTable table = Table();
+  const auto identity = Identity(kB, 6, "weaver-2", {Address("10.0.0.2")});
+  table.HearMember(identity, nullptr, kStart);
+  EXPECT_THAT(Names(table.Leave(NodeId(kB), Incarnation(5), kStart)), IsEmpty());
+  EXPECT_EQ(table.Find(NodeId(kB))->state, v1::NODE_STATE_ALIVE);
+  EXPECT_THAT(Names(table.Leave(NodeId(kB), Incarnation(6), kStart)), ElementsAre("left"));
+}
+
 TEST(MembershipTable, OneThatLeftStaysAwayUntilItStartsAgain) {
   MembershipTable table = Table();
   const auto identity = Identity(kB, 5, "weaver-2", {Address("10.0.0.2")});
   table.HearMember(identity, nullptr, kStart);
-  EXPECT_THAT(Names(table.Leave(NodeId(kB), kStart)), ElementsAre("left"));
+  EXPECT_THAT(Names(table.Leave(NodeId(kB), Incarnation(5), kStart)), ElementsAre("left"));
   EXPECT_TRUE(table.HeartbeatTargets().empty());
   EXPECT_TRUE(table.AllMembersAlive());
   EXPECT_THAT(Names(table.HearMember(identity, nullptr, kStart + seconds(1))), IsEmpty());
@@ -341,7 +350,7 @@ TEST(MembershipTable, MembersAreBoundedAndOnlyTheGoneEvict) {
   const auto events = table.HearMember(Identity(kB, 1, "late", {}), nullptr, kStart + seconds(4));
   ASSERT_THAT(Names(events), ElementsAre("forgotten", "joined"));
   EXPECT_EQ(events[0].node.value(), IdOf(7));
-  table.Leave(NodeId(IdOf(9)), kStart + seconds(5));
+  table.Leave(NodeId(IdOf(9)), Incarnation(0), kStart + seconds(5));
   const auto next = table.HearMember(Identity(kC, 1, "later", {}), nullptr, kStart + seconds(6));
   ASSERT_THAT(Names(next), ElementsAre("forgotten", "joined"));
   EXPECT_EQ(next[0].node.value(), IdOf(9));
