@@ -346,7 +346,9 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
   callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
     parts_.members.HeardUnknownNode(unknown_node);
   };
-  callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& other) { OnOwnIdBeacon(other); };
+  callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& other, bool is_sign_of_life) {
+    OnOwnIdBeacon(other, is_sign_of_life);
+  };
   callbacks.on_interfaces = [this](const std::vector<discovery::Interface>& interfaces) {
     TakeInterfaces(interfaces);
   };

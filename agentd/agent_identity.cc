@@ -54,10 +54,10 @@ void Agent::Impl::WatchIdentity() {
 }
 
 // A beacon is no proof, but it says whom to ask.
-void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
+void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other, bool is_sign_of_life) {
   const std::string ip = other.addresses().empty() ? "" : other.addresses(0).ip();
   if (parts_.guard.is_sure()) parts_.members.HeardOwnIdElsewhere(other.hostname(), ip);
-  parts_.guard.OnOtherHeard(other);
+  if (is_sign_of_life) parts_.guard.OnOtherHeard(other);
   const MonotonicTime now = dispatcher_.Now();
   if (parts_.guard.standing() == Standing::kRefused || now - own_id_asked_ < kOwnIdTimeout ||
       !discovery::AreTwoMachines(other, parts_.own.identity())) {

@@ -48,7 +48,7 @@ class Agent::Impl {
   void TellSelf();
   void StartIdentity();
   void WatchIdentity();
-  void OnOwnIdBeacon(const v1::NodeIdentity& other);
+  void OnOwnIdBeacon(const v1::NodeIdentity& other, bool is_sign_of_life);
   void OnRefused(const v1::HeartbeatResponse& answer);
   void WatchDials();
   void AddOneWay(std::vector<v1::Reason>& problems) const;

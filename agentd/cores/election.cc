@@ -48,6 +48,7 @@ Election::Election(NodeId self, ElectionOptions options, std::optional<GrantReco
   MACRAME_CHECK(options_.clock_drift_percent < 50);
   if (!record.has_value()) return;
   granted_ = record->granted;
+  granted_machine_ = record->machine;
   highest_term_ = granted_.term;
   // How much of it has run is not known, so all of it is taken to be ahead. What this node granted
   // to itself ended with the process that held it.
@@ -100,6 +101,16 @@ absl::Status Election::CheckFence(const FencePair& fence) const {
 bool Election::LeasedToOther(const NodeId& asker, MonotonicTime now) const {
   if (Leading(now).has_value()) return asker != self_;
   return granted_.coordinator != asker && granted_.coordinator != self_ && now < granted_until_;
+}
+
+bool Election::IsOfTwin(const v1::Fence& fence) const {
+  return fence.coordinator_id() == granted_.coordinator.value() && !granted_machine_.empty() &&
+         !fence.machine().empty() && fence.machine() != granted_machine_;
+}
+
+bool Election::LeasedToOther(const v1::Fence& asker, MonotonicTime now) const {
+  return LeasedToOther(NodeId(asker.coordinator_id()), now) ||
+         (IsOfTwin(asker) && now < granted_until_);
 }
 
 std::set<NodeId> Election::Electorate() const {
@@ -368,13 +379,13 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     return effects;
   }
   if (request.pre_vote()) {
-    Answer(fence > granted_ && !LeasedToOther(from, now), false, now, effects);
+    Answer(fence > granted_ && !LeasedToOther(request.fence(), now), false, now, effects);
     return effects;
   }
   highest_term_ = std::max(highest_term_, fence.term);
   if (request.lease_ms() == 0) {
     AnswerRelease(fence, now, effects);
-  } else if (fence == granted_) {
+  } else if (fence == granted_ && !IsOfTwin(request.fence())) {
     // It renews in time after all: no more asking to be elected in its place.
     BecomeFollower();
     lost_rounds_ = 0;
@@ -382,9 +393,9 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     granted_electors_ = request.electors();
     stand_at_.reset();
     Answer(true, request.wants_entries(), now, effects);
-  } else if (fence < granted_) {
+  } else if (fence <= granted_) {
     Answer(false, false, now, effects);
-  } else if (role_ == Role::kFollower && LeasedToOther(from, now)) {
+  } else if (role_ == Role::kFollower && LeasedToOther(request.fence(), now)) {
     Answer(false, false, now, effects);
   } else if (role_ == Role::kCoordinator && request.electors() > 0 &&
              IsSmaller(request.electors(), fence, now)) {
@@ -399,7 +410,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     } else if (role_ != Role::kFollower) {
       GiveUpRound(now, effects);
     }
-    Grant(fence, std::chrono::milliseconds(request.lease_ms()), now, effects);
+    Grant(request.fence(), std::chrono::milliseconds(request.lease_ms()), now, effects);
     granted_electors_ = request.electors();
     Answer(true, request.wants_entries(), now, effects);
   }
@@ -433,12 +444,13 @@ void Election::Answer(bool granted, bool with_entries, MonotonicTime now,
   effects.emplace_back(std::move(answer));
 }
 
-void Election::Grant(const FencePair& fence, Duration lease, MonotonicTime now,
+void Election::Grant(const v1::Fence& fence, Duration lease, MonotonicTime now,
                      ElectionEffects& effects) {
-  effects.emplace_back(PersistGrant{{fence, lease}});
-  granted_ = fence;
+  granted_ = FromProto(fence);
+  granted_machine_ = fence.machine();
+  effects.emplace_back(PersistGrant{{granted_, lease, granted_machine_}});
   granted_until_ = now + lease;
-  highest_term_ = std::max(highest_term_, fence.term);
+  highest_term_ = std::max(highest_term_, granted_.term);
   BecomeFollower();
   lost_rounds_ = 0;
   stand_at_.reset();
@@ -536,7 +548,7 @@ ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
 
 std::optional<GrantRecord> Election::Unsaved() const {
   if (!broken_) return std::nullopt;
-  return GrantRecord{granted_, options_.lease};
+  return GrantRecord{granted_, options_.lease, granted_machine_};
 }
 
 // Nobody was told of that grant, so it is one that was never used: it counts from now.
@@ -637,8 +649,9 @@ void Election::BecomeCandidate(MonotonicTime now, ElectionEffects& effects) {
   asked_.clear();
   entries_from_.clear();
   granted_ = mine_;
+  granted_machine_ = machine_;
   highest_term_ = std::max(highest_term_, mine_.term);
-  effects.emplace_back(PersistGrant{{mine_, options_.lease}});
+  effects.emplace_back(PersistGrant{{mine_, options_.lease, machine_}});
   AskAll(/*pre_vote=*/false, now, effects);
   WinIfMajority(now, effects);
 }

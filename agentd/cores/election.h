@@ -86,6 +86,7 @@ inline constexpr uint32_t kLeaseMsMax = 60'000;
 struct GrantRecord {
   FencePair granted;
   Duration lease{};
+  std::string machine = "";  // that the coordinator runs on (Fence.machine); empty: not known
   bool operator==(const GrantRecord&) const = default;
 };
 
@@ -215,6 +216,10 @@ class Election {
   enum class Role { kFollower, kPreCandidate, kCandidate, kCoordinator };
 
   bool LeasedToOther(const NodeId& asker, MonotonicTime now) const;
+  // The same of a coordinator's machine: of two that carry its id one alone holds the lease.
+  bool LeasedToOther(const v1::Fence& asker, MonotonicTime now) const;
+  // It is from the coordinator's id, and not from its machine.
+  bool IsOfTwin(const v1::Fence& fence) const;
   size_t MajorityOf(size_t count) const { return count / 2 + 1; }
   std::set<NodeId> Electorate() const;
   size_t VotesNeeded() const;
@@ -259,7 +264,7 @@ class Election {
   void RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffects& effects);
   void Meet(const NodeId& teller, const FencePair& other, uint32_t electors, MonotonicTime now,
             ElectionEffects& effects);
-  void Grant(const FencePair& fence, Duration lease, MonotonicTime now, ElectionEffects& effects);
+  void Grant(const v1::Fence& fence, Duration lease, MonotonicTime now, ElectionEffects& effects);
   void Answer(bool granted, bool with_entries, MonotonicTime now, ElectionEffects& effects) const;
   void TickFollower(MonotonicTime now, ElectionEffects& effects);
   void TickCoordinator(MonotonicTime now, ElectionEffects& effects);
@@ -278,6 +283,7 @@ class Election {
   Role role_ = Role::kFollower;
   FencePair granted_;
   MonotonicTime granted_until_;    // of a grant to another, by this node's clock
+  std::string granted_machine_;    // of the coordinator: a copy of its disk is another one
   uint32_t granted_electors_ = 0;  // what that coordinator last said that it holds
   Term highest_term_;
   FencePair mine_;                          // unless follower

@@ -82,7 +82,9 @@ class IdentityGuard {
   // `holder` has this node's id on another machine and its place: an agent that answered itself, or
   // as a member told that refused this node. True: this node is refused from now on.
   bool OnRefused(const v1::NodeIdentity& holder);
-  // A beacon with this node's id came from there.
+  // A sign of life with this node's id came from there: that machine stands for the node, or means
+  // to. One that was refused sends none, so of two that are refused the one that ran here last
+  // looks again.
   void OnOtherHeard(const v1::NodeIdentity& other);
   // Each 100 ms or so. True: nothing answers elsewhere, and this node is sure of itself.
   bool OnTick(MonotonicTime now);

@@ -284,7 +284,8 @@ absl::Status SqliteStateStore::LoadMeta() {
     return Unreadable("its grant can't be understood");
   }
   loaded_grant_ =
-      GrantRecord{FromProto(record.fence()), std::chrono::milliseconds(record.lease_ms())};
+      GrantRecord{FromProto(record.fence()), std::chrono::milliseconds(record.lease_ms()),
+                  record.fence().machine()};
   return absl::OkStatus();
 }
 
@@ -335,6 +336,7 @@ absl::Status SqliteStateStore::BecomeNewNode(const NodeId& fresh_node_id) {
 absl::Status SqliteStateStore::SaveGrant(const GrantRecord& record) {
   v1::LeaseRequest stored;
   *stored.mutable_fence() = ToProto(record.granted);
+  stored.mutable_fence()->set_machine(record.machine);
   stored.set_lease_ms(static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(record.lease).count()));
   return Note(WriteMeta("grant", stored.SerializeAsString()));

@@ -63,7 +63,8 @@ struct BeaconServiceCallbacks {
   std::function<void(const v1::UnknownNode& unknown_node)> on_unknown_node;
   // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves
   // nothing of it.
-  std::function<void(const v1::NodeIdentity& identity)> on_own_id_elsewhere;
+  // `is_sign_of_life`: it stands for the node there; who was refused sends whole beacons alone.
+  std::function<void(const v1::NodeIdentity& identity, bool is_sign_of_life)> on_own_id_elsewhere;
   // The interfaces changed: new addresses for the node's identity.
   std::function<void(const std::vector<Interface>& interfaces)> on_interfaces;
 };

@@ -654,7 +654,9 @@ void SocketBeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const 
       if (IsOwnAddress(datagram.source_ip)) return;
     }
   }
-  if (callbacks_.on_own_id_elsewhere) callbacks_.on_own_id_elsewhere(identity);
+  if (callbacks_.on_own_id_elsewhere) {
+    callbacks_.on_own_id_elsewhere(identity, decoded.beacon.news() != 0);
+  }
 }
 
 v1::NodeIdentity SocketBeaconService::Impl::IdentityOf(const v1::Beacon& beacon,

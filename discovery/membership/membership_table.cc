@@ -385,8 +385,8 @@ MembershipEvents MembershipTable::SetState(const NodeId& node, v1::NodeState sta
 
 MembershipEvents MembershipTable::Leave(const NodeId& node, Incarnation run, MonotonicTime now) {
   const Member* member = Find(node);
-  const bool is_overtaken = member != nullptr && run != Incarnation(0) &&
-                            member->identity.incarnation() > run.value();
+  const bool is_overtaken =
+      member != nullptr && run != Incarnation(0) && member->identity.incarnation() > run.value();
   if (is_overtaken) return {};
   candidates_.erase(node);
   return SetState(node, v1::NODE_STATE_LEFT,

@@ -116,8 +116,8 @@ class MembershipTable {
   // is only brought back by HearMember with a higher incarnation.
   MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
                             MonotonicTime now);
-  // Its run `run` said goodbye; zero: whichever runs. A goodbye that a later run has overtaken on its
-  // way is nothing.
+  // Its run `run` said goodbye; zero: whichever runs. A goodbye that a later run has overtaken on
+  // its way is nothing.
   MembershipEvents Leave(const NodeId& node, Incarnation run, MonotonicTime now);
   // Forgets a member that is dead or left. FAILED_PRECONDITION for a live one,
   // NOT_FOUND for none.

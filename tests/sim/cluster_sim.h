@@ -187,8 +187,7 @@ class ClusterSim {
   void CheckEnding(const SimMachine& leader, int holder, const v1::StopRanksRequest& order);
   bool IsOtherReady(const SimMachine& leader, int holder, const std::string& deployment,
                     uint64_t epoch) const;
-  bool IsNotKnownWhole(const SimMachine& leader, const SimRank& rank,
-                       const std::string& name) const;
+  bool IsNotKnownWhole(const SimRank& rank) const;
   std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch,
                                const FencePair& started_by) const;
   void CheckReady(SimMachine& machine);
@@ -214,6 +213,7 @@ class ClusterSim {
   std::string violation_;
   Us two_sure_at_ = 0;  // when the copy and what it was copied from both ran and were sure last
   Us copy_stopped_at_ = 0;
+  Us copy_answered_at_ = 0;  // when a coordinator took the copy for a node that ran last
   Us ready_checked_at_ = 0;
   FencePair fence_at_hand_;  // of the order that is carried out now, as it was sent
 };

@@ -115,7 +115,9 @@ void SimBeaconService::SendDue() {
 
 void SimBeaconService::Hear(const SimBeacon& beacon) {
   const v1::NodeIdentity& identity = beacon.identity;
-  if (identity.node_id() == self_.node_id()) return callbacks_.on_own_id_elsewhere(identity);
+  if (identity.node_id() == self_.node_id()) {
+    return callbacks_.on_own_id_elsewhere(identity, beacon.news != 0);
+  }
   const NodeId node(identity.node_id());
   const int from = MachineAt(identity.addresses(0).ip());
   ways_[node] = from;

@@ -66,7 +66,13 @@ void ClusterSim::CheckMachine(SimMachine& machine) {
     }
     machine.leads = leads;
   }
-  if (leads.has_value() && !machine.paused()) NoteAcknowledged(machine, *leads);
+  if (!leads.has_value()) return;
+  if (!machine.paused()) NoteAcknowledged(machine, *leads);
+  if (!options_.copies || !copy().up() || machine.id == copy().id) return;
+  const SimMachine& original = *machines_[IndexOf(copy().id)];
+  if (original.up() && AddressOf(machine, copy().id) == copy().index) {
+    copy_answered_at_ = scheduler_.now();
+  }
 }
 
 // --- leases --------------------------------------------------------------------------------------
@@ -259,28 +265,21 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
 
 // Whether no coordinator could know that the gang of that rank is whole, since of one of its
 // holders
-//   - a copy answered for it, so that what it runs was not reported;
+//   - a copy answered for it lately, so that what it runs was not reported;
 //   - a copy took the place on another side of a cut cable: each side had a history of its own;
 //   - the disk is or was full, so that it could not lead its side of a cut cable, and nobody told
 //     of its gang when they met.
-bool ClusterSim::IsNotKnownWhole(const SimMachine& leader, const SimRank& rank,
-                                 const std::string& name) const {
+bool ClusterSim::IsNotKnownWhole(const SimRank& rank) const {
   constexpr Us kMerged = 5'000'000;  // sides that met have one history by then
   const Us now = scheduler_.now();
-  const std::vector<v1::RankStatus> reported = leader.parts().views.AllRanks();
   return std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
     const SimMachine& holder = *machines_[peer];
     if (holder.disk.is_full || (holder.room_since != 0 && now - holder.room_since < kMerged)) {
       return true;
     }
     if (!options_.copies || copy().id != holder.id) return false;
-    if (two_sure_at_ != 0 && now - two_sure_at_ < kMerged) return true;
-    const bool is_reported =
-        std::any_of(reported.begin(), reported.end(), [&](const v1::RankStatus& known) {
-          return known.node_id() == holder.id.value() && known.deployment() == name &&
-                 known.epoch() == rank.status.epoch();
-        });
-    return copy().up() && peer != copy().index && !is_reported;
+    return (two_sure_at_ != 0 && now - two_sure_at_ < kMerged) ||
+           (copy_answered_at_ != 0 && now - copy_answered_at_ < kMerged);
   });
 }
 
@@ -326,7 +325,7 @@ void ClusterSim::CheckEnding(const SimMachine& leader, int holder,
       const NodeReport* report = leader.parts().reports.Find(machines_[peer]->id);
       return machines_[peer]->is_draining || (report != nullptr && report->draining);
     });
-    if (leaves || IsNotKnownWhole(leader, rank, order.deployment())) continue;
+    if (leaves || IsNotKnownWhole(rank)) continue;
     const v1::Deployment* present =
         leader.parts().replicator.desired().FindDeployment(order.deployment());
     const bool wanted = present != nullptr && present->created_unix_ms() == rank.wanted_at;

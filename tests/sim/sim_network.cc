@@ -16,6 +16,9 @@ constexpr char kNetwork[] = "10.0.0.";
 constexpr Us kDelayMin = 100;
 constexpr double kStallChance = 0.01;
 constexpr Us kStallMax = 2'500'000;
+// What Linux and macOS wait for an acknowledgement, doubled each time.
+constexpr Us kSentAgain = 200'000;
+constexpr Us kSentAgainMax = 3'200'000;
 
 // The answering side of a call; its handler is told nothing of a caller that goes away.
 class SimCall final : public transport::ServerStream::Call {
@@ -189,16 +192,34 @@ void SimNetwork::Cut(int from, int to, bool cut) {
   }
 }
 
-void SimNetwork::Send(int from, int to, std::function<void()> deliver, Us not_before,
-                      Us* delivered_at) {
-  if (IsCut(from, to) || dice_.Chance(weather_.loss)) return;
-  Us delay = dice_.Between(kDelayMin, weather_.delay_max);
-  if (weather_.stalls && dice_.Chance(kStallChance)) delay += dice_.Between(0, kStallMax);
-  delay = std::max(delay, not_before - scheduler_.now());
-  if (delivered_at != nullptr) *delivered_at = scheduler_.now() + delay;
+Us SimNetwork::Delay() {
+  const Us delay = dice_.Between(kDelayMin, weather_.delay_max);
+  return weather_.stalls && dice_.Chance(kStallChance) ? delay + dice_.Between(0, kStallMax)
+                                                       : delay;
+}
+
+void SimNetwork::DeliverAfter(Us delay, int from, int to, std::function<void()> deliver) {
   scheduler_.After(delay, [this, from, to, deliver = std::move(deliver)] {
     if (!IsCut(from, to)) deliver();
   });
+}
+
+void SimNetwork::SendDatagram(int from, int to, std::function<void()> deliver) {
+  if (IsCut(from, to) || dice_.Chance(weather_.loss)) return;
+  DeliverAfter(Delay(), from, to, std::move(deliver));
+}
+
+void SimNetwork::Send(int from, int to, std::function<void()> deliver, Us* arrived_at) {
+  if (IsCut(from, to)) return;
+  Us delay = Delay();
+  for (Us again = kSentAgain; dice_.Chance(weather_.loss) && again <= kSentAgainMax; again *= 2) {
+    delay += again;
+  }
+  if (arrived_at != nullptr) {
+    delay = std::max(delay, *arrived_at - scheduler_.now());
+    *arrived_at = scheduler_.now() + delay;
+  }
+  DeliverAfter(delay, from, to, std::move(deliver));
 }
 
 void SimNetwork::Deliver(const Rpc& rpc, const NodeId& caller, const NodeId& callee,
@@ -229,14 +250,12 @@ void SimNetwork::Deliver(const Rpc& rpc, const NodeId& caller, const NodeId& cal
           std::string answer = message;
           if (on_answer) on_answer(rpc, request, &answer);
           Send(
-              rpc.to, rpc.from, [call, answer] { call->Take(answer); }, call->arrived_at,
-              &call->arrived_at);
+              rpc.to, rpc.from, [call, answer] { call->Take(answer); }, &call->arrived_at);
         },
         [this, rpc, call, process = server->process_](const absl::Status& status) {
           if (!process->is_alive()) return;
           Send(
-              rpc.to, rpc.from, [call, status] { call->End(status); }, call->arrived_at,
-              &call->arrived_at);
+              rpc.to, rpc.from, [call, status] { call->End(status); }, &call->arrived_at);
         });
     at_hand_ = before;
   });
@@ -268,7 +287,7 @@ void SimNetwork::Broadcast(int from, const SimBeacon& beacon) {
 void SimNetwork::SendBeacon(int from, int to, const SimBeacon& beacon, bool to_everybody) {
   const int copies = dice_.Chance(weather_.duplicate) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    Send(from, to, [this, to, beacon, to_everybody] {
+    SendDatagram(from, to, [this, to, beacon, to_everybody] {
       const ProcessPtr listener = hosts_[to].listener;
       if (listener == nullptr) return;
       listener->Do([this, to, listener, beacon, to_everybody] {

@@ -3,9 +3,10 @@
 // The network between the machines of a simulation: RPCs and datagrams that are lost, late or
 // refused, as the weather and the cuts say.
 //
-// A message on a cut way is lost, and so is its call, which ends by its timeout. A machine that is
-// on and on which no agent listens refuses connections; one that is off says nothing. Messages of
-// one stream arrive in their order. Only datagrams may arrive twice.
+// A message of a call that is lost is sent again, ever later, as TCP does. On a cut way it is lost
+// for good, and so is its call, which ends by its timeout. A machine that is on and on which no
+// agent listens refuses connections; one that is off says nothing. Messages of one stream arrive in
+// their order. Only datagrams may arrive twice.
 
 #include <functional>
 #include <map>
@@ -89,9 +90,9 @@ class SimNetwork {
   void Broadcast(int from, const SimBeacon& beacon);
   void SendBeacon(int from, int to, const SimBeacon& beacon, bool to_everybody);
 
-  // `deliver` after a while, or never.
-  void Send(int from, int to, std::function<void()> deliver, Us not_before = 0,
-            Us* delivered_at = nullptr);
+  // `deliver` after a while, or never. Of one stream `arrived_at` is when its last message arrives.
+  void Send(int from, int to, std::function<void()> deliver, Us* arrived_at = nullptr);
+  void SendDatagram(int from, int to, std::function<void()> deliver);
 
  private:
   friend class SimServer;
@@ -106,6 +107,8 @@ class SimNetwork {
     Hear hear;
   };
 
+  void DeliverAfter(Us delay, int from, int to, std::function<void()> deliver);
+  Us Delay();
   void Deliver(const Rpc& rpc, const NodeId& caller, const NodeId& callee, std::string request,
                std::shared_ptr<ClientCall> call);
 

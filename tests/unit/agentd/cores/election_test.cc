@@ -136,6 +136,25 @@ TEST(Election, LeaseIsGrantedToOneAtATime) {
   EXPECT_FALSE(Ask(*node, 'a', Request(1, 'a'), 2001).granted()) << "the older pair is fenced";
 }
 
+// The disk of a coordinator was copied, and each of two machines leads where a cable is cut.
+TEST(Election, ACopyOfTheCoordinatorHasNoPartInItsLease) {
+  const auto from = [](uint64_t term, const std::string& machine) {
+    v1::LeaseRequest request = Request(term, 'a');
+    request.mutable_fence()->set_machine(machine);
+    return request;
+  };
+  auto node = Make('b');
+  EXPECT_TRUE(Ask(*node, 'a', from(1, "here"), 0).granted());
+  EXPECT_TRUE(Ask(*node, 'a', from(2, "here"), 100).granted()) << "it was elected anew";
+  EXPECT_FALSE(Ask(*node, 'a', from(2, "there"), 200).granted());
+  EXPECT_FALSE(Ask(*node, 'a', from(9, "there"), 2099).granted());
+  EXPECT_TRUE(Ask(*node, 'a', from(9, "there"), 2101).granted());
+  // It knows after a restart, too.
+  node = Make('b', GrantRecord{{Term(9), Id('a')}, milliseconds(2000), "there"});
+  EXPECT_FALSE(Ask(*node, 'a', from(10, "here"), 1999).granted());
+  EXPECT_TRUE(Ask(*node, 'a', from(10, "here"), 2000).granted());
+}
+
 TEST(Election, ALeaseGivenBackIsFreeAtOnce) {
   auto node = Make('b');
   EXPECT_TRUE(Ask(*node, 'a', Request(1, 'a'), 0).granted());

@@ -58,7 +58,9 @@ class SqliteStateStoreTest : public ::testing::Test {
 };
 
 TEST_F(SqliteStateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
-  const GrantRecord grant{{Term(7), NodeId(std::string(32, 'b'))}, std::chrono::milliseconds(2000)};
+  const GrantRecord grant{{Term(7), NodeId(std::string(32, 'b'))},
+                          std::chrono::milliseconds(2000),
+                          std::string("\x01\x02", 2)};
   v1::StateEntry entry;
   entry.set_key("deployment/x");
   entry.set_value(std::string("\0binary", 7));

@@ -64,7 +64,7 @@ class Peer {
     callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
       unknown_nodes[unknown_node.node_id()] = unknown_node;
     };
-    callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& identity) {
+    callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& identity, bool) {
       clash_with = identity.hostname();
     };
     service = std::make_unique<SocketBeaconService>(dispatcher, std::move(options), self,
