@@ -67,14 +67,13 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.member_writer.BeginLeading();
     // What others reported before does not count under this lead.
     parts_.heartbeats.SendNews();
-    Hurry();
-    parts_.cluster_service.NoteChange();
+    parts_.changes.Note(Change::kCoordinator);
   };
   events.on_lost_coordination = [this] {
     parts_.gang_controller.StopLeading();
     parts_.replicator.StopLeading();
     parts_.cluster_service.StopLeading();
-    parts_.cluster_service.NoteChange();
+    parts_.changes.Note(Change::kCoordinator);
   };
   events.on_obeys_changed = [this] {
     const auto coordinator = parts_.election.Coordinator(dispatcher_.Now());
@@ -87,18 +86,9 @@ AgentEvents Agent::Impl::MakeEvents() {
       parts_.member_writer.ForgetAlone();
     }
     parts_.event_service.NoteCoordinator();
-    Hurry();
-    parts_.cluster_service.NoteChange();
+    parts_.changes.Note(Change::kCoordinator);
   };
   events.on_state_changed = [this] { OnStateChanged(); };
-  events.on_deployment_changed = [this] {
-    Hurry();
-    parts_.cluster_service.NoteChange();
-  };
-  events.on_links_changed = [this] {
-    parts_.gang_controller.Wake();
-    parts_.cluster_service.NoteChange();
-  };
   events.on_heartbeat = [this](const NodeId& from, bool changed) {
     parts_.heartbeats.NoteReceived(from);
     OnHeartbeat(from, changed);
@@ -124,12 +114,21 @@ void Agent::Impl::OnStateChanged() {
   parts_.member_writer.Take();
   parts_.revocations.TakeState();
   TellOfState();
-  parts_.gang_controller.Wake();
-  Hurry();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kState);
+}
+
+void Agent::Impl::ReadChanges() {
+  parts_.changes.ReadAll([this] { parts_.cluster_service.NoteChange(); });
+  parts_.changes.Read({Change::kInventory, Change::kLinks, Change::kMembers, Change::kRanks,
+                       Change::kReport, Change::kState},
+                      [this] { parts_.gang_controller.Wake(); });
+  parts_.changes.Read({Change::kCoordinator, Change::kDeparture, Change::kDeployment,
+                       Change::kMembers, Change::kRanks, Change::kState},
+                      [this] { Hurry(); });
 }
 
 absl::Status Agent::Impl::Start() {
+  ReadChanges();
   spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion, parts_.own.identity().hostname(),
                ShortId(parts_.self), parts_.own.identity().incarnation());
   StartIdentity();
@@ -153,17 +152,11 @@ void Agent::Impl::StartOwnParts() {
   parts_.supervisor->OnChange([this] {
     parts_.own.ForgetRanks();
     parts_.links.NoteRanks(parts_.own.ranks());
-    parts_.gang_controller.Wake();
-    parts_.cluster_service.NoteChange();
-    if (stopping_ || !parts_.guard.is_sure()) return;
-    parts_.heartbeats.SendNews();
-    Hurry();
+    parts_.changes.Note(Change::kRanks);
+    if (!stopping_ && parts_.guard.is_sure()) parts_.heartbeats.SendNews();
   });
   const absl::Status engine = parts_.supervisor->Start();
-  parts_.prober->Start([this](const v1::Inventory&) {
-    parts_.gang_controller.Wake();
-    parts_.cluster_service.NoteChange();
-  });
+  parts_.prober->Start([this](const v1::Inventory&) { parts_.changes.Note(Change::kInventory); });
   if (engine.ok()) {
     v1::Engine mlx;
     mlx.set_name("mlx");
@@ -258,8 +251,7 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);
-  parts_.gang_controller.Wake();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kMembers);
 }
 
 void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
@@ -577,10 +569,8 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
                                           event.change == MembershipChange::kRestarted ||
                                           event.change == MembershipChange::kAlive);
   parts_.heartbeats.TakeAddresses();
-  Hurry();
   MembersChanged();
-  parts_.gang_controller.Wake();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kMembers);
 }
 
 void Agent::Impl::MembersChanged() {
@@ -604,8 +594,7 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
   }
   if (!changed) return;
   if (parts_.Able() != able_) MembersChanged();
-  parts_.gang_controller.Wake();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kReport);
 }
 
 void Agent::Impl::OnAnswer(const NodeId& from, v1::HeartbeatResponse answer) {

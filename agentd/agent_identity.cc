@@ -50,7 +50,7 @@ void Agent::Impl::WatchIdentity() {
   parts_.election.SkipTerms();
   MembersChanged();
   parts_.heartbeats.SendToAll();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kIdentity);
 }
 
 // A beacon is no proof, but it says whom to ask.
@@ -88,7 +88,7 @@ void Agent::Impl::OnRefused(const v1::HeartbeatResponse& answer) {
       parts_.leases.Resign();
       parts_.supervisor->StopRanks("", ~uint64_t{0}, why.message());
     }
-    parts_.cluster_service.NoteChange();
+    parts_.changes.Note(Change::kIdentity);
   }
 }
 

@@ -33,6 +33,8 @@ class Agent::Impl {
 
  private:
   AgentEvents MakeEvents();
+  // Who looks again at what.
+  void ReadChanges();
   void StartOwnParts();
   void Took(const v1::Engine& own, runtime::SecondEngine second);
   absl::Status StartTrust();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agentd/config/config.h"
+#include "agentd/cores/changes.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/identity_guard.h"
 #include "agentd/cores/state_store.h"
@@ -60,8 +61,6 @@ struct AgentEvents {
   std::function<void()> on_lost_coordination;
   std::function<void()> on_obeys_changed;
   std::function<void()> on_state_changed;
-  std::function<void()> on_deployment_changed;
-  std::function<void()> on_links_changed;
   std::function<void(const NodeId&, bool)> on_heartbeat;
   std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
   std::function<bool(const NodeId&)> is_urgent;
@@ -78,6 +77,7 @@ struct AgentParts {
              const std::string& machine, AgentEvents events);
 
   Platform& platform;
+  Changes changes;
   transport::Dispatcher& dispatcher;
   const Config config;
   std::unique_ptr<StateStore> store;

@@ -39,8 +39,7 @@ void Agent::Impl::Shutdown(std::function<void()> done) {
   parts_.own.SetDraining();
   parts_.leases.Resign();
   parts_.heartbeats.SendToAll();
-  Hurry();
-  parts_.cluster_service.NoteChange();
+  parts_.changes.Note(Change::kDeparture);
   StepDeparture();
   if (stopping_) return;
   spdlog::info("told to stop: answers under way have {} s to end; a second signal stops at once",

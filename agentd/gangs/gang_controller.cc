@@ -27,9 +27,8 @@ v1::PlanResult Refusal(const absl::Status& status) {
 
 }  // namespace
 
-GangController::GangController(Parts parts, GangReconcilerOptions options,
-                               std::function<void()> on_changed)
-    : parts_(parts), reconciler_(options), on_changed_(std::move(on_changed)) {}
+GangController::GangController(Parts parts, GangReconcilerOptions options, Changes& changes)
+    : parts_(parts), reconciler_(options), changes_(changes) {}
 
 void GangController::BeginLeading(const FencePair& fence) {
   ++leadership_;
@@ -277,7 +276,7 @@ void GangController::Carry(const Notify& effect) {
     spdlog::warn("{} (epoch {}): {}: {}", effect.deployment, effect.epoch, state,
                  effect.reason.message());
   }
-  on_changed_();
+  changes_.Note(Change::kDeployment);
 }
 
 // The root of it where the probes know one; else what the ranks' last lines say first.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/cores/changes.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/speed_learner.h"
@@ -36,8 +37,8 @@ class GangController {
     LinkTable& links;
   };
 
-  // `on_changed`: a deployment's state changed.
-  GangController(Parts parts, GangReconcilerOptions options, std::function<void()> on_changed);
+  // Notes Change::kDeployment.
+  GangController(Parts parts, GangReconcilerOptions options, Changes& changes);
 
   void BeginLeading(const FencePair& fence);
   void StopLeading();
@@ -87,7 +88,7 @@ class GangController {
   Parts parts_;
   GangReconciler reconciler_;
   SpeedLearner speeds_;
-  std::function<void()> on_changed_;
+  Changes& changes_;
   std::function<void(const Notify&)> on_news_;
   std::optional<MonotonicTime> leading_since_;
   uint64_t leadership_ = 0;  // answers to an earlier one's orders are dropped

@@ -102,7 +102,7 @@ void LinkTable::Stop() {
 void LinkTable::OwnChanged() {
   own_links_.set_revision(std::max(options_.first_revision, own_links_.revision() + 1));
   stale_ = wants_write_ = true;
-  parts_.on_change();
+  parts_.changes.Note(Change::kLinks);
 }
 
 void LinkTable::OnFacts(const v1::LinkFacts& facts) {
@@ -392,7 +392,7 @@ void LinkTable::WriteVerdicts() {
   written_ = substance;
   parts_.replicator.Write(std::string(kLinksKey), fresh.SerializeAsString(),
                           [](const absl::Status&) {});
-  parts_.on_change();
+  parts_.changes.Note(Change::kLinks);
 }
 
 void LinkTable::Remember(const v1::TransportRefusal& refusal) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/cores/changes.h"
 #include "agentd/cores/crash_log.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/link_schedule.h"
@@ -45,7 +46,7 @@ class LinkTable {
     PeerChannels& channels;
     // A rank of ours is busy with a request: nothing is measured then.
     std::function<bool()> is_busy;
-    std::function<void()> on_change;
+    Changes& changes;
     std::unique_ptr<discovery::LinkProber> prober;
     std::unique_ptr<LinkMeasurer> measurer;
   };
