@@ -18,6 +18,9 @@ constexpr Us kRanksAdvance = 25'000;
 constexpr Us kPeersLostLimit = 1'000'000;
 constexpr Us kStoppedKept = 10'000'000;
 constexpr uint32_t kLoadTimeoutMs = 20'000;
+constexpr uint32_t kDrainDeadlineMs = 4'000;
+// A person who takes cordons back asks until it is done.
+constexpr Us kUncordonPause = 3'000'000;
 
 std::string FreshFolder() {
   std::string path = (std::filesystem::temp_directory_path() / "macrame-sim-XXXXXX").string();
@@ -368,6 +371,18 @@ void ClusterSim::Unload(int index, const std::string& model) {
   server.CallLocally(kUnloadModel, request, Ignore, IgnoreEnd);
 }
 
+void ClusterSim::Cordon(int index, const NodeId& node, v1::CordonOrder order) {
+  SimMachine& machine = *machines_[index];
+  if (!machine.up() || machine.paused()) return;
+  Trace(machine, absl::StrCat("is asked: ", v1::CordonOrder_Name(order), " ", Letter(node)));
+  v1::SetCordonRequest request;
+  request.set_node_id(node.value());
+  request.set_order(order);
+  request.set_deadline_ms(kDrainDeadlineMs);
+  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
+  server.CallLocally(kSetCordon, request, Ignore, IgnoreEnd);
+}
+
 // --- faults --------------------------------------------------------------------------------------
 
 void ClusterSim::ScheduleFault() {
@@ -410,7 +425,7 @@ void ClusterSim::InjectFault() {
     return;
   }
   const Us fault = dice_.Between(0, 15);
-  if (options_.calm && (fault < 10 || fault == 15)) return;
+  if (options_.calm && (fault < 10 || fault == 13 || fault == 15)) return;
   const auto later = [this](Us low, Us high, std::function<void()> what) {
     scheduler_.After(dice_.Between(low, high), std::move(what));
   };
@@ -444,6 +459,13 @@ void ClusterSim::InjectFault() {
     case 12:
       FillDisk(node, true);
       return later(100'000, 8'000'000, [this, node] { FillDisk(node, false); });
+    case 13: {
+      const NodeId& other = machines_[RandomNode()]->id;
+      const auto order = dice_.Chance(0.4) ? v1::CORDON_ORDER_UNCORDON
+                         : dice_.Chance(0.5) ? v1::CORDON_ORDER_CORDON
+                                             : v1::CORDON_ORDER_DRAIN;
+      return Cordon(node, other, order);
+    }
     case 15:
       Drain(node);
       KeepBusy(node, static_cast<int>(dice_.Between(0, 4000)));
@@ -471,6 +493,20 @@ void ClusterSim::Heal() {
     if (machine->is_draining) Crash(machine->index);
     if (!machine->up() && machine->index < options_.nodes) Start(machine->index);
   }
+  Uncordon();
+}
+
+// By hand: a model that was asked for has all nodes in the end.
+void ClusterSim::Uncordon() {
+  if (const auto leader = CoordinatorIndex(); leader.has_value()) {
+    for (int index = 0; index < options_.nodes; ++index) {
+      const NodeId& node = machines_[index]->id;
+      if (machines_[*leader]->parts().replicator.desired().FindCordon(node.value()) != nullptr) {
+        Cordon(*leader, node, v1::CORDON_ORDER_UNCORDON);
+      }
+    }
+  }
+  scheduler_.After(kUncordonPause, [this] { Uncordon(); });
 }
 
 // By hand: whom a copy kept out, when that is gone. Refusals may still be on their way then.

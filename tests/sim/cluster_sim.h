@@ -5,7 +5,8 @@
 // (SimPlatform), all drawn from one seed.
 //
 // A run has two phases: faults (loss, delay, duplicates, partitions, one-way cuts, crashes,
-// restarts, pauses, full disks, dying ranks, ordered stops, users that load and unload), in which
+// restarts, pauses, full disks, dying ranks, ordered stops, users that load, unload, cordon and
+// drain), in which
 // checkers look at the whole cluster after every event; then everything is healed, and it has to
 // converge in time.
 
@@ -135,6 +136,8 @@ class ClusterSim {
   // many, "m1" two and leaves one.
   void Load(int machine, const std::string& model);
   void Unload(int machine, const std::string& model);
+  // `clusterctl cordon`, `drain` and `uncordon`, of any node at this one.
+  void Cordon(int machine, const NodeId& node, v1::CordonOrder order);
   // A READY gang of this deployment, as the one coordinator sees it and as the ranks really are.
   bool IsReady(const std::string& deployment) const;
   // Of the ready gang of this deployment; 0: none.
@@ -159,6 +162,7 @@ class ClusterSim {
   void InjectPartition();
   void Heal();
   void StartKeptOut();
+  void Uncordon();
   int RandomNode() { return static_cast<int>(dice_.Between(0, options_.nodes - 1)); }
   bool HasCopy() const { return options_.copies && machines_.back()->up(); }
   int IndexOf(const NodeId& id) const { return id.value()[0] - 'a'; }

@@ -320,10 +320,13 @@ void ClusterSim::CheckEnding(const SimMachine& leader, int holder,
         !WholeSince(order.deployment(), status.epoch(), rank.started_by).has_value()) {
       continue;
     }
-    // It gave way for the sake of a node that is about to stop.
+    // It gave way for the sake of a node that is about to stop, or is drained.
     const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
-      const NodeReport* report = leader.parts().reports.Find(machines_[peer]->id);
-      return machines_[peer]->is_draining || (report != nullptr && report->draining);
+      const NodeId& id = machines_[peer]->id;
+      const NodeReport* report = leader.parts().reports.Find(id);
+      const v1::Cordon* cordon = leader.parts().replicator.desired().FindCordon(id.value());
+      return machines_[peer]->is_draining || (report != nullptr && report->draining) ||
+             (cordon != nullptr && cordon->drain());
     });
     if (leaves || IsNotKnownWhole(rank)) continue;
     const v1::Deployment* present =
