@@ -125,7 +125,7 @@ LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& c
 
 ModelDemand::Options DemandOptionsOf(const Config& config) {
   return {config.gateway_load_on_request, config.gateway_unload_for_requests,
-          std::chrono::seconds(config.model_idle_unload_s), config.socket_path};
+          std::chrono::seconds(config.model_idle_unload_s)};
 }
 
 bool IsServing(const std::vector<v1::RankStatus>& ranks) {
@@ -168,6 +168,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       election(self, ElectionOptionsOf(config), store->loaded_grant(), platform.Random(),
                dispatcher.Now()),
       channels(platform.ChannelMaker(self)),
+      own_socket([this] { return platform.ConnectToSelf(config.socket_path); }),
       replicator(dispatcher, self, *store, election, channels, {},
                  {[this] {
                     if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
@@ -234,7 +235,8 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                        reporter, router, member_writer, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
-      demand({dispatcher, election, gang_controller, reporter, router}, DemandOptionsOf(config)),
+      demand({dispatcher, election, gang_controller, reporter, router, own_socket},
+             DemandOptionsOf(config)),
       metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand,
                        [this] { return gateway.get(); }, GatewayOptions().connections_max}),
       event_service({dispatcher, election, channels, members, views, replicator, self}),
@@ -243,7 +245,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
         dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
       })),
       access_service({{dispatcher, election, channels, own}, replicator, audit}),
-      gateway_orders({dispatcher, audit, config.socket_path}),
+      gateway_orders({audit, own_socket}),
       local_server(platform.MakeServer()) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);

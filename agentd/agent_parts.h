@@ -24,6 +24,7 @@
 #include "agentd/node/node_trust.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/own_node.h"
+#include "agentd/node/own_socket.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/node/rank_orders.h"
 #include "agentd/node/report_table.h"
@@ -95,6 +96,7 @@ struct AgentParts {
   Election election;
   // Before all that wait for its answers: it goes after them.
   PeerChannels channels;
+  OwnSocket own_socket;
   StateReplicator replicator;
   LeaseClient leases;
   MemberWriter member_writer;

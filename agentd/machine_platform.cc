@@ -11,7 +11,10 @@
 #include "discovery/probe/machine_link_prober.h"
 #include "discovery/probe/machine_prober.h"
 #include "runtime/supervisor/process_supervisor.h"
+#include "transport/grpc_channel.h"
 #include "transport/grpc_server.h"
+#include "transport/tls_credentials.h"
+#include "transport/unix_socket.h"
 #include "transport/verbs/verbs_devices.h"
 
 namespace macrame::agentd {
@@ -71,6 +74,14 @@ std::unique_ptr<transport::RpcServer> MachinePlatform::MakeServer() {
 
 PeerChannels::MakeChannel MachinePlatform::ChannelMaker(const NodeId& self) {
   return GrpcChannels(dispatcher_, self);
+}
+
+std::unique_ptr<transport::PeerChannel> MachinePlatform::ConnectToSelf(
+    const std::string& socket_path) {
+  auto channel = std::make_unique<transport::GrpcChannel>(
+      dispatcher_, transport::PlainChannelCredentials(), "", NodeId());
+  channel->SetAddresses({transport::SocketTarget(socket_path)});
+  return channel;
 }
 
 }  // namespace macrame::agentd

@@ -110,8 +110,8 @@ void GrpcChannel::Parts::Connect() {
   // The kernel says when a process at the other end of a unix socket is gone.
   const std::string target = TargetOf(addresses);
   if (!absl::StartsWith(target, "unix:")) {
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   }
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleConnectionMs);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);

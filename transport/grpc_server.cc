@@ -436,8 +436,8 @@ std::unique_ptr<GrpcServer::Parts::Serving> GrpcServer::Parts::Start(
   // The kernel says when a process at the other end of a unix socket is gone. One that is stopped
   // for a while (Ctrl-Z, a busy machine) is not, and goes on where it was.
   if (target.empty()) {
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   }
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -33,6 +33,10 @@ namespace macrame::transport {
 inline constexpr int kReconnectBackoffInitialMs = 100;
 inline constexpr int kReconnectBackoffMaxMs = 1000;
 inline constexpr int kMessageBytesMax = 8 * 1024 * 1024;
+// A connection over TCP whose other end says nothing for so long during a call is asked, and is
+// closed when that is not answered.
+inline constexpr int kKeepaliveMs = 20'000;
+inline constexpr int kKeepaliveTimeoutMs = 5'000;
 // What a stream may send ahead of its reader. It is fixed: to find one by itself gRPC sends pings
 // on each connection that is used at all, and these wake both ends of an idle cluster.
 inline constexpr int kStreamWindowBytes = 1024 * 1024;

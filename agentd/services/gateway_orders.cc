@@ -9,9 +9,6 @@
 #include "agentd/services/access_service.h"
 #include "agentd/services/load_watches.h"
 #include "proto/reasons.h"
-#include "transport/grpc_channel.h"
-#include "transport/tls_credentials.h"
-#include "transport/unix_socket.h"
 
 namespace macrame::agentd {
 namespace {
@@ -31,17 +28,6 @@ OrderAnswer AnswerOf(absl::StatusOr<Message> message) {
 
 GatewayOrders::GatewayOrders(Parts parts) : parts_(std::move(parts)) {}
 
-GatewayOrders::~GatewayOrders() = default;
-
-transport::PeerChannel& GatewayOrders::Self() {
-  if (self_ == nullptr) {
-    self_ = std::make_unique<transport::GrpcChannel>(
-        parts_.dispatcher, transport::PlainChannelCredentials(), "", NodeId());
-    self_->SetAddresses({transport::SocketTarget(parts_.socket_path)});
-  }
-  return *self_;
-}
-
 GatewayOrders::OnEnded GatewayOrders::Audit(const Orderer& who, std::string_view method,
                                             const google::protobuf::MessageLite& request) {
   std::optional<AuditEntry> entry = AuditedOrder(method, request);
@@ -57,11 +43,12 @@ GatewayOrders::OnEnded GatewayOrders::Audit(const Orderer& who, std::string_view
 
 template <typename Rpc, typename Request>
 void GatewayOrders::Call(const Rpc& rpc, const Orderer& who, const Request& request, Done done) {
-  Self().Call(rpc, request, kOrderLimit,
-              [ended = Audit(who, rpc.path, request), done = std::move(done)](auto response) {
-                ended(response.status());
-                done(AnswerOf(std::move(response)));
-              });
+  parts_.own_socket.channel().Call(
+      rpc, request, kOrderLimit,
+      [ended = Audit(who, rpc.path, request), done = std::move(done)](auto response) {
+        ended(response.status());
+        done(AnswerOf(std::move(response)));
+      });
 }
 
 void GatewayOrders::Load(const v1::LoadModelRequest& request, OnEnded ended, Done done) {
@@ -78,7 +65,7 @@ void GatewayOrders::Load(const v1::LoadModelRequest& request, OnEnded ended, Don
   const auto tell = [first](OrderAnswer answer) {
     if (const Done told = std::exchange(*first, nullptr)) told(std::move(answer));
   };
-  Self().Stream(
+  parts_.own_socket.channel().Stream(
       kLoadModel, request, kLoadLimit,
       [tell](v1::LoadModelProgress progress) {
         tell(std::make_shared<const v1::LoadModelProgress>(std::move(progress)));

@@ -4,13 +4,11 @@
 // clusterctl's orders take, so that both meet the same checks and the same coordinator. The audit
 // log is told who gave the order; that it came over the socket stands there as well. Owner thread.
 
-#include <memory>
-#include <string>
+#include <functional>
 
 #include "agentd/gateway/cluster_orders.h"
+#include "agentd/node/own_socket.h"
 #include "agentd/state/audit_log.h"
-#include "transport/dispatcher.h"
-#include "transport/peer_channel.h"
 
 namespace macrame::agentd {
 
@@ -20,14 +18,12 @@ inline constexpr size_t kFollowedLoadsMax = 16;
 class GatewayOrders {
  public:
   struct Parts {
-    transport::Dispatcher& dispatcher;
     AuditLog& audit;
-    std::string socket_path;  // of this agent
+    OwnSocket& own_socket;
   };
   using Done = std::function<void(OrderAnswer)>;
 
   explicit GatewayOrders(Parts parts);
-  ~GatewayOrders();
 
   void Give(const Orderer& who, const ClusterOrder& order, Done done);
 
@@ -40,11 +36,9 @@ class GatewayOrders {
                 const google::protobuf::MessageLite& request);
   template <typename Rpc, typename Request>
   void Call(const Rpc& rpc, const Orderer& who, const Request& request, Done done);
-  transport::PeerChannel& Self();
 
   Parts parts_;
   size_t loads_ = 0;
-  std::unique_ptr<transport::PeerChannel> self_;
 };
 
 }  // namespace macrame::agentd

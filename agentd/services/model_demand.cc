@@ -8,9 +8,6 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/rpc_methods.h"
 #include "proto/reasons.h"
-#include "transport/grpc_channel.h"
-#include "transport/tls_credentials.h"
-#include "transport/unix_socket.h"
 
 namespace macrame::agentd {
 namespace {
@@ -144,15 +141,6 @@ bool ModelDemand::Await(const std::shared_ptr<Call>& call) {
   return true;
 }
 
-transport::PeerChannel& ModelDemand::Self() {
-  if (self_ == nullptr) {
-    self_ = std::make_unique<transport::GrpcChannel>(
-        parts_.dispatcher, transport::PlainChannelCredentials(), "", NodeId());
-    self_->SetAddresses({transport::SocketTarget(options_.socket_path)});
-  }
-  return *self_;
-}
-
 void ModelDemand::StartLoad(const std::string& model) {
   spdlog::info("model {} is loaded: a request asks for it", model);
   v1::LoadModelRequest request;
@@ -160,7 +148,7 @@ void ModelDemand::StartLoad(const std::string& model) {
   request.set_timeout_ms(kDemandLoadMs);
   request.set_unload_unused(options_.unload_for_requests);
   Load& load = loads_[model];
-  load.handle = Self().Stream(
+  load.handle = parts_.own_socket.channel().Stream(
       kLoadModel, request, std::chrono::milliseconds(kDemandLoadMs) + kLoadSlack,
       [](const v1::LoadModelProgress&) {},
       [this, model](const absl::Status& status) { OnLoaded(model, status); });
@@ -201,11 +189,12 @@ void ModelDemand::Unload(const std::string& model) {
                std::chrono::duration_cast<std::chrono::seconds>(options_.idle_unload).count());
   v1::UnloadModelRequest request;
   request.set_name(model);
-  Self().Call(kUnloadModel, request, kUnloadLimit,
-              [model](const absl::StatusOr<v1::UnloadModelResponse>& response) {
-                if (response.ok()) return;
-                spdlog::warn("model {} is not unloaded: {}", model, LogText(response.status()));
-              });
+  parts_.own_socket.channel().Call(
+      kUnloadModel, request, kUnloadLimit,
+      [model](const absl::StatusOr<v1::UnloadModelResponse>& response) {
+        if (response.ok()) return;
+        spdlog::warn("model {} is not unloaded: {}", model, LogText(response.status()));
+      });
 }
 
 void ModelDemand::Tick() {

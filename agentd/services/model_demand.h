@@ -18,6 +18,7 @@
 #include "agentd/cores/idle_models.h"
 #include "agentd/gangs/gang_controller.h"
 #include "agentd/gateway/inference_backend.h"
+#include "agentd/node/own_socket.h"
 #include "agentd/services/status_reporter.h"
 #include "transport/dispatcher.h"
 #include "transport/peer_channel.h"
@@ -38,7 +39,6 @@ class ModelDemand : public InferenceBackend {
     bool load_on_request = false;
     bool unload_for_requests = true;  // where what is asked for does not fit
     Duration idle_unload{};           // 0: never
-    std::string socket_path;          // of this agent: orders take the way of clusterctl's
   };
   struct Parts {
     transport::Dispatcher& dispatcher;
@@ -46,6 +46,7 @@ class ModelDemand : public InferenceBackend {
     GangController& gang_controller;
     const StatusReporter& reporter;
     InferenceBackend& router;
+    OwnSocket& own_socket;
   };
 
   ModelDemand(Parts parts, Options options);
@@ -82,11 +83,9 @@ class ModelDemand : public InferenceBackend {
   // One of those that wait has left, and takes nobody's place: without any the load is given up.
   void OnLeft(const std::string& model);
   void Unload(const std::string& model);
-  transport::PeerChannel& Self();
 
   Parts parts_;
   const Options options_;
-  std::unique_ptr<transport::PeerChannel> self_;
   std::map<std::string, Load> loads_;
   std::map<std::string, Failure> failures_;
   IdleModels idle_;

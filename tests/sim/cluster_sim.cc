@@ -461,7 +461,7 @@ void ClusterSim::InjectFault() {
       return later(100'000, 8'000'000, [this, node] { FillDisk(node, false); });
     case 13: {
       const NodeId& other = machines_[RandomNode()]->id;
-      const auto order = dice_.Chance(0.4) ? v1::CORDON_ORDER_UNCORDON
+      const auto order = dice_.Chance(0.4)   ? v1::CORDON_ORDER_UNCORDON
                          : dice_.Chance(0.5) ? v1::CORDON_ORDER_CORDON
                                              : v1::CORDON_ORDER_DRAIN;
       return Cordon(node, other, order);

@@ -48,6 +48,7 @@ class SimPlatform final : public Platform {
       discovery::BeaconServiceCallbacks callbacks) override;
   std::unique_ptr<transport::RpcServer> MakeServer() override;
   PeerChannels::MakeChannel ChannelMaker(const NodeId& self) override;
+  std::unique_ptr<transport::PeerChannel> ConnectToSelf(const std::string& socket_path) override;
 
  private:
   Parts parts_;
