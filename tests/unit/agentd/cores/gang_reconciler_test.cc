@@ -307,6 +307,22 @@ TEST(GangReconciler, RemovalEndsTheGangThenTheRecordAndEpochsGoOn) {
   EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002})) << "no epoch is used twice";
 }
 
+// The coordinator before had removed it, and word of that comes a moment late.
+TEST(GangReconciler, OneThatIsGoneInTheFirstMomentsOfALeadIsLetGoOf) {
+  Harness cluster("abc");
+  v1::GangRecord record;
+  record.set_deployment("m");
+  record.set_epoch(7);
+  record.mutable_plan()->add_assignments()->set_node_id(Id('b').value());
+  cluster.view.gangs.push_back(record);
+  cluster.Run(milliseconds(100));
+  cluster.view.gangs.clear();
+  cluster.Run(milliseconds(100));
+  EXPECT_FALSE(cluster.reconciler.IsEmpty()) << "so that whoever runs it goes on calling it";
+  cluster.Run(seconds(10));
+  EXPECT_TRUE(cluster.reconciler.IsEmpty());
+}
+
 TEST(GangReconciler, ARecordWithoutADeploymentIsRemoved) {
   Harness h("ab");
   h.Deploy("m");
