@@ -16,6 +16,7 @@ real hardware: figures may be compared with each other, and mean nothing else.
 
 import glob
 import gzip
+import lzma
 import os
 import re
 import shutil
@@ -72,6 +73,9 @@ def fetch_kernel(cache):
         os.remove(package)
     if unpacked.returncode != 0:
         raise Missing(f"the kernel package can't be unpacked: {unpacked.stderr.strip()[-300:]}")
+    # Debian 13's kernel has its modules below /usr alone, where its depmod and modprobe look.
+    if not os.path.exists(os.path.join(kernel + ".part", "lib")):
+        os.symlink("usr/lib", os.path.join(kernel + ".part", "lib"))
     os.rename(kernel + ".part", kernel)
     return kernel
 
@@ -106,7 +110,11 @@ def make_memory_disk(cache, kernel):
         raise Missing("the kernel package has no rdma_rxe")
     for number, path in enumerate(files):
         target = os.path.join(root, "modules", f"{100 + number}-{os.path.basename(path)}")
-        shutil.copy(path, target.removesuffix(".xz"))
+        if path.endswith(".xz"):  # Debian 13's
+            with lzma.open(path) as packed, open(target.removesuffix(".xz"), "wb") as module:
+                shutil.copyfileobj(packed, module)
+        else:
+            shutil.copy(path, target)
     shutil.copy(scripts[0], os.path.join(root, "init"))
     os.chmod(os.path.join(root, "init"), 0o755)
     shutil.copy(scripts[1], os.path.join(root, "guest_boot"))
