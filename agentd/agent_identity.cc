@@ -48,6 +48,7 @@ void Agent::Impl::WatchIdentity() {
   const absl::Status saved = parts_.store->SaveMachine(parts_.own.identity().machine());
   if (!saved.ok()) spdlog::error("the machine of this node is not written: {}", LogText(saved));
   parts_.election.SkipTerms();
+  if (departure_.has_value()) parts_.leases.Resign();
   MembersChanged();
   parts_.heartbeats.SendToAll();
   parts_.changes.Note(Change::kIdentity);

@@ -79,6 +79,8 @@ IdentityGuardOptions GuardOptionsOf(const Config& config) {
   IdentityGuardOptions options;
   options.look = std::max(options.look, Ms(config.dead_after_ms));
   options.alone = std::max<Duration>(options.look, std::chrono::seconds(config.minority_wait_s));
+  // Signs of life of the other come in at each heartbeat's interval.
+  options.look_again = std::max(options.look_again, 4 * Ms(config.heartbeat_interval_ms));
   options.consistency = ConsistencyOf(config);
   return options;
 }

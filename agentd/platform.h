@@ -1,8 +1,10 @@
 #pragma once
 
-// What an agent has of the world outside of it: time, chance, this machine, its ranks, and the
-// network. The agent asks a Platform for each part and never makes one by itself, so that the
-// same agent runs on a machine (machine_platform.h) and in a simulation. Owner thread.
+// What an agent has of the world outside of it: time, chance, this machine, its ranks, and its
+// peers. The agent asks a Platform for each of these parts, so that the same agent runs on a
+// machine (machine_platform.h) and in a simulation. What listens for programs and for nodes that
+// join (the gateway, the join port), and files besides the state (certificates, the audit log,
+// support lists), are its own. Owner thread.
 
 #include <cstdint>
 #include <functional>
@@ -15,6 +17,7 @@
 #include "agentd/node/model_library.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/node/second_engine_probe.h"
+#include "discovery/beacons/beacon_codec.h"
 #include "discovery/beacons/beacon_service.h"
 #include "discovery/probe/inventory.h"
 #include "discovery/probe/link_facts.h"

@@ -384,13 +384,15 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
   }
   highest_term_ = std::max(highest_term_, fence.term);
   if (request.lease_ms() == 0) {
-    AnswerRelease(fence, now, effects);
+    AnswerRelease(request.fence(), now, effects);
   } else if (fence == granted_ && !IsOfTwin(request.fence())) {
     // It renews in time after all: no more asking to be elected in its place.
     BecomeFollower();
     lost_rounds_ = 0;
     granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
     granted_electors_ = request.electors();
+    // A grant of a version that did not write it down.
+    if (granted_machine_.empty()) granted_machine_ = request.fence().machine();
     stand_at_.reset();
     Answer(true, request.wants_entries(), now, effects);
   } else if (fence <= granted_) {
@@ -424,9 +426,10 @@ v1::Fence Election::FenceOf(const FencePair& pair) const {
   return fence;
 }
 
-void Election::AnswerRelease(const FencePair& fence, MonotonicTime now, ElectionEffects& effects) {
-  if (fence == granted_) granted_until_ = now;
-  Answer(fence == granted_, false, now, effects);
+void Election::AnswerRelease(const v1::Fence& fence, MonotonicTime now, ElectionEffects& effects) {
+  const bool is_its_own = FromProto(fence) == granted_ && !IsOfTwin(fence);
+  if (is_its_own) granted_until_ = now;
+  Answer(is_its_own, false, now, effects);
 }
 
 void Election::Answer(bool granted, bool with_entries, MonotonicTime now,
@@ -578,6 +581,8 @@ void Election::SkipTerms() {
   const uint64_t term =
       std::max(highest_term_, granted_.term).value() + 1 + random_() % kTermsSkipped;
   if (term < kTermMax) highest_term_ = Term(term);
+  // Where another machine had the place meanwhile, it was given up.
+  resigned_ = false;
 }
 
 ElectionEffects Election::Resign(MonotonicTime now) {

@@ -268,7 +268,7 @@ class Election {
   void Answer(bool granted, bool with_entries, MonotonicTime now, ElectionEffects& effects) const;
   void TickFollower(MonotonicTime now, ElectionEffects& effects);
   void TickCoordinator(MonotonicTime now, ElectionEffects& effects);
-  void AnswerRelease(const FencePair& fence, MonotonicTime now, ElectionEffects& effects);
+  void AnswerRelease(const v1::Fence& fence, MonotonicTime now, ElectionEffects& effects);
   void NoteObeyed(MonotonicTime now, ElectionEffects& effects);
 
   const NodeId self_;

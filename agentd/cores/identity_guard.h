@@ -45,7 +45,7 @@ struct IdentityGuardOptions {
   Duration look = std::chrono::milliseconds(3000);
   Duration alone = std::chrono::seconds(30);
   Duration settle = std::chrono::milliseconds(2000);
-  // Beacons of the other come in each 5 s at least.
+  // Longer than signs of life of the other may stay away.
   Duration look_again = std::chrono::seconds(10);
   Duration look_again_max = std::chrono::minutes(10);
   Consistency consistency = Consistency::kAvailable;

@@ -104,6 +104,10 @@ void LinkSchedule::SetPairs(const std::vector<LinkPair>& pairs) {
   entries_ = std::move(entries);
 }
 
+void LinkSchedule::AddPairs(const std::vector<LinkPair>& pairs) {
+  for (const LinkPair& pair : pairs) entries_.try_emplace(pair);
+}
+
 void LinkSchedule::Hurry(const std::string& to_node_id) {
   for (auto& [pair, entry] : entries_) {
     if (!to_node_id.empty() && pair.to_node_id != to_node_id) continue;

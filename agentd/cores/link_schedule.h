@@ -40,6 +40,8 @@ class LinkSchedule {
  public:
   // The pairs that there are now; those that are gone are forgotten.
   void SetPairs(const std::vector<LinkPair>& pairs);
+  // Those that are not there yet.
+  void AddPairs(const std::vector<LinkPair>& pairs);
   // Everything, or one peer's pairs, at once.
   void Hurry(const std::string& to_node_id = "");
   // One peer's pairs that failed, at once: it can be reached again.

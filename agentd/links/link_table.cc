@@ -144,14 +144,17 @@ uint64_t LinkTable::KnownRevision(const NodeId& node) const {
 
 void LinkTable::Forget(const NodeId& node) {
   others_.erase(node);
+  // Its channel is gone, and with it the answer that was waited for.
+  if (asked_ == node) measuring_ = false;
   stale_ = wants_write_ = true;
   RefreshPairs();
 }
 
 void LinkTable::NoteMember(const NodeId& node, bool is_back) {
   stale_ = wants_write_ = true;
-  if (!is_back) return;
-  RefreshPairs();
+  const auto known = others_.find(node);
+  if (!is_back || known == others_.end() || !CallsFirst(parts_.own.id(), node)) return;
+  schedule_.AddPairs(PairsBetween(own_links_.facts(), known->second.facts(), options_.allow_vpn));
   schedule_.RetryFailed(node.value());
 }
 
@@ -204,10 +207,12 @@ void LinkTable::StartMeasurement() {
   transport::PeerChannel* channel = parts_.channels.For(NodeId(pair->to_node_id));
   if (channel == nullptr) return schedule_.Done(*pair, false, now);
   measuring_ = true;
+  asked_ = NodeId(pair->to_node_id);
   v1::OpenMeterRequest request;
   request.set_ip(pair->to_ip);
   channel->Call(kOpenMeter, request, kOpenMeterTimeout,
                 [this, pair = *pair](absl::StatusOr<v1::OpenMeterResponse> offer) {
+                  asked_.reset();
                   if (offer.ok()) return RunMeasurement(pair, *offer);
                   // The peer itself does not answer, or has that address no more: nothing is known
                   // of the link.

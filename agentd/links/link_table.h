@@ -130,6 +130,7 @@ class LinkTable {
   const Options options_;
   LinkSchedule schedule_;
   bool measuring_ = false;
+  std::optional<NodeId> asked_;  // for a meter, and has not answered
   bool stopped_ = false;
   v1::NodeLinks own_links_;
   std::map<NodeId, v1::NodeLinks> others_;

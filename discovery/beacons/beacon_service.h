@@ -9,16 +9,12 @@
 // its seeds, and one without those its own company.
 
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "discovery/base/interfaces.h"
-#include "discovery/beacons/beacon_codec.h"
 #include "discovery/beacons/beacon_schedule.h"
 #include "discovery/beacons/heard_beacon.h"
-#include "discovery/beacons/hearing_table.h"
 #include "macrame/v1/node.pb.h"
 
 namespace macrame::discovery {
@@ -63,7 +59,8 @@ struct BeaconServiceCallbacks {
   std::function<void(const v1::UnknownNode& unknown_node)> on_unknown_node;
   // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves
   // nothing of it.
-  // `is_sign_of_life`: it stands for the node there; who was refused sends whole beacons alone.
+  // `is_sign_of_life`: it stands for the node there, and has members; who was refused sends whole
+  // beacons alone.
   std::function<void(const v1::NodeIdentity& identity, bool is_sign_of_life)> on_own_id_elsewhere;
   // The interfaces changed: new addresses for the node's identity.
   std::function<void(const std::vector<Interface>& interfaces)> on_interfaces;

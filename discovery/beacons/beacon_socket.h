@@ -1,7 +1,7 @@
 #pragma once
 
 // One UDP socket that knows by which interface a datagram came and says by which it goes.
-// Internal to BeaconService; owner thread: the io_context's.
+// Internal to SocketBeaconService; owner thread: the io_context's.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/udp.hpp>

@@ -755,7 +755,7 @@ std::vector<v1::Reason> SocketBeaconService::Impl::Problems() const {
   return problems;
 }
 
-// ---- BeaconService
+// ---- SocketBeaconService
 
 SocketBeaconService::SocketBeaconService(transport::AsioDispatcher& dispatcher,
                                          BeaconServiceOptions options, const v1::NodeIdentity& self,
@@ -767,7 +767,7 @@ SocketBeaconService::SocketBeaconService(transport::AsioDispatcher& dispatcher,
 SocketBeaconService::~SocketBeaconService() { Stop(); }
 
 void SocketBeaconService::Start() {
-  MACRAME_CHECK(!impl_->running()) << "BeaconService started twice";
+  MACRAME_CHECK(!impl_->running()) << "SocketBeaconService started twice";
   impl_->Start();
 }
 

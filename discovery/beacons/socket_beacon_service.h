@@ -6,7 +6,7 @@
 // (SO_REUSEADDR, SO_REUSEPORT), that hears broadcasts and multicasts; and one with a port of its
 // own that sends everything and so gets the answers that are meant for this process alone. IPv4
 // goes to each interface's directed broadcast address (127.255.255.255 on loopback), IPv6 to the
-// link-local group below, seeds get theirs by unicast. Every datagram leaves by the
+// link-local group kBeaconGroupV6, seeds get theirs by unicast. Every datagram leaves by the
 // interface that it is meant for. Answers are given to members only, so nobody is flooded through
 // us.
 

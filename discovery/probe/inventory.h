@@ -4,7 +4,7 @@
 //
 // Linux is read from /proc, /sys and /etc/os-release below a root folder; a Mac from what its own
 // commands print, through a CommandRunner. Both collectors are plain C++ that compiles and is
-// tested everywhere; only InventoryProber's two platform files know which machine they are on.
+// tested everywhere; only MachineProber's two platform files know which machine they are on.
 //
 // A fact that can't be found out is left at zero or UNSPECIFIED and gets a Reason in
 // Inventory.unknown (COMMAND_MISSING, COMMAND_TIMED_OUT, COMMAND_FAILED, OUTPUT_UNREADABLE,
@@ -12,16 +12,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "discovery/base/interfaces.h"
 #include "discovery/probe/command_runner.h"
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
-#include "transport/dispatcher.h"
 
 namespace macrame::discovery {
 

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "discovery/base/interfaces.h"
 #include "discovery/probe/inventory.h"
+#include "transport/dispatcher.h"
 
 namespace macrame::discovery {
 

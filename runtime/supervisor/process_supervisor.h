@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/supervisor/rank_supervisor.h"
+#include "transport/dispatcher.h"
 
 namespace macrame::runtime {
 

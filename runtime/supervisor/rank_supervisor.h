@@ -5,8 +5,6 @@
 // a simulation has its own.
 //
 // Owner thread: the dispatcher's; every call and every callback happens on it, none of them blocks.
-// Waiting for processes, reading their output and talking to them is done by threads and gRPC
-// behind it, which Post what they learnt.
 //
 // Life of a rank: Reserve keeps memory and ports for `hold_ms`; Launch turns the reservation into a
 // process (`rankd --launch-spec FILE`, own process group, stdin a pipe that closes when the agent
@@ -17,7 +15,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,7 +26,6 @@
 #include "proto/monotonic_time.h"
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/memory_admission.h"
-#include "transport/dispatcher.h"
 
 namespace macrame::runtime {
 

@@ -452,7 +452,7 @@ void ClusterSim::InjectFault() {
     case 10:
       network_.weather() = {static_cast<double>(dice_.Between(0, options_.calm ? 10 : 30)) / 100,
                             static_cast<double>(dice_.Between(0, 10)) / 100,
-                            dice_.Between(200, 200'000), /*stalls=*/true};
+                            dice_.Between(200, 200'000), /*stalls=*/!options_.calm};
       return;
     case 11:
       return KillRank(node);
@@ -531,7 +531,7 @@ std::string ClusterSim::Run() {
   if (const auto leader = CoordinatorIndex(); leader.has_value()) Load(*leader, "m0");
   if (options_.faults) {
     chaos_ = true;
-    network_.weather().stalls = true;
+    network_.weather().stalls = !options_.calm;
     ScheduleFault();
     RunFor(options_.fault_ms);
     Heal();

@@ -146,6 +146,8 @@ class ClusterSim {
   uint64_t events() const { return events_; }
   uint64_t acked() const { return acked_.size(); }
   uint64_t elections() const { return elections_; }
+  // Orders to end what belongs to no gang, which CheckEnding looked at.
+  uint64_t endings() const { return endings_; }
 
  private:
   // cluster_sim.cc: machines, users, faults.
@@ -209,6 +211,7 @@ class ClusterSim {
   SimNetwork network_;
   uint64_t events_ = 0;
   uint64_t elections_ = 0;
+  uint64_t endings_ = 0;
   bool chaos_ = false;
   int room_ = 1;
   std::vector<std::unique_ptr<SimMachine>> machines_;

@@ -43,7 +43,7 @@ TEST(ClusterSim, EverySeedHolds) {
   const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
   const uint64_t first = only != 0 ? only : FromEnvironment("MACRAME_SIM_FIRST", 1);
   const uint64_t last = only != 0 ? only : first + FromEnvironment("MACRAME_SIM_SEEDS", 1000) - 1;
-  uint64_t events = 0, elections = 0, acked = 0, failed = 0;
+  uint64_t events = 0, elections = 0, acked = 0, endings = 0, failed = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     ClusterSim sim(OptionsOf(seed));
     const std::string violation = sim.Run();
@@ -51,12 +51,24 @@ TEST(ClusterSim, EverySeedHolds) {
     events += sim.events();
     elections += sim.elections();
     acked += sim.acked();
+    endings += sim.endings();
     failed += !violation.empty();
     if (failed >= 10) break;
+  }
+  if (last - first >= 100) {
+    EXPECT_GT(endings, 0u) << "what ends gangs says so in other words now";
   }
   std::printf("%llu events, %llu elections, %llu acknowledged writes, %llu seeds failed\n",
               static_cast<unsigned long long>(events), static_cast<unsigned long long>(elections),
               static_cast<unsigned long long>(acked), static_cast<unsigned long long>(failed));
+}
+
+TEST(ClusterSim, ASeedIsOneHistory) {
+  ClusterSim once(OptionsOf(7)), again(OptionsOf(7));
+  EXPECT_EQ(once.Run(), again.Run());
+  EXPECT_EQ(once.events(), again.events());
+  EXPECT_EQ(once.acked(), again.acked());
+  EXPECT_EQ(once.elections(), again.elections());
 }
 
 // A quiet cluster with one ready gang, to which one thing is done.

@@ -42,8 +42,8 @@ void Process::Resume() {
 
 void Process::Die() {
   is_alive_ = false;
-  // Not now: one of them may be what is running.
   is_paused_ = false;
+  inbox_.clear();  // what runs now was taken out of it
 }
 
 uint64_t SimDispatcher::UnixMs() const {

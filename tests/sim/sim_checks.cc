@@ -311,6 +311,7 @@ bool ClusterSim::IsOtherReady(const SimMachine& leader, int holder, const std::s
 void ClusterSim::CheckEnding(const SimMachine& leader, int holder,
                              const v1::StopRanksRequest& order) {
   if (order.why().find(kOfNoGang) == std::string::npos) return;
+  ++endings_;
   Trace(leader, absl::StrCat("ends ", order.deployment(), " up to epoch ", order.up_to_epoch(),
                              " on ", Letter(machines_[holder]->id), ": ", order.why()));
   for (const SimRank& rank : machines_[holder]->ranks.ranks) {

@@ -75,6 +75,7 @@ LaunchFacts ClusterSim::OnLaunch(int index, const v1::LaunchSpec& spec) {
   const std::optional<FencePair> own = is_own ? leader.Leading() : std::nullopt;
   LaunchFacts facts;
   facts.fence = is_own ? own.value_or(FencePair{}) : fence_at_hand_;
+  if (own.has_value()) CheckObeyed(*machines_[index], *own);
   if (leader.up()) {
     const v1::Deployment* wanted =
         leader.parts().replicator.desired().FindDeployment(spec.deployment());

@@ -155,6 +155,18 @@ TEST(Election, ACopyOfTheCoordinatorHasNoPartInItsLease) {
   EXPECT_TRUE(Ask(*node, 'a', from(10, "here"), 2000).granted());
 }
 
+// Another machine had its place for a while.
+TEST(Election, WhoGoesOnAsTheNodeStandsAgain) {
+  auto node = Make('a');
+  node->OnMembershipChanged({}, {}, At(0));
+  node->Resign(At(0));
+  for (int ms = 0; ms <= 10'000; ms += 50) node->OnTick(At(ms));
+  EXPECT_FALSE(node->Leading(At(10'000)).has_value());
+  node->SkipTerms();
+  for (int ms = 10'000; ms <= 20'000; ms += 50) node->OnTick(At(ms));
+  EXPECT_TRUE(node->Leading(At(20'000)).has_value());
+}
+
 TEST(Election, ALeaseGivenBackIsFreeAtOnce) {
   auto node = Make('b');
   EXPECT_TRUE(Ask(*node, 'a', Request(1, 'a'), 0).granted());
