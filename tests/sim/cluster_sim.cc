@@ -347,40 +347,38 @@ bool ClusterSim::AdvanceRank(const SimMachine& machine, SimRank& rank) {
 
 // --- users ---------------------------------------------------------------------------------------
 
-void ClusterSim::Load(int index, const std::string& model) {
+template <typename Rpc, typename Request>
+void ClusterSim::Ask(int index, const Rpc& rpc, const Request& request, const std::string& what) {
   SimMachine& machine = *machines_[index];
   if (!machine.up() || machine.paused()) return;
-  Trace(machine, absl::StrCat("is asked to load ", model));
+  Trace(machine, absl::StrCat("is asked to ", what));
+  static_cast<SimServer&>(*machine.parts().local_server)
+      .CallLocally(rpc, request, Ignore, IgnoreEnd);
+}
+
+void ClusterSim::Load(int index, const std::string& model) {
   v1::LoadModelRequest request;
   request.set_name_or_path(model);
   request.set_timeout_ms(kLoadTimeoutMs);
   const int ranks =
       model == "m0" ? std::min(3, options_.nodes) : std::clamp(options_.nodes - 1, 1, 2);
   request.mutable_placement()->set_world_size(static_cast<uint32_t>(ranks));
-  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
-  server.CallLocally(kLoadModel, request, Ignore, IgnoreEnd);
+  Ask(index, kLoadModel, request, absl::StrCat("load ", model));
 }
 
 void ClusterSim::Unload(int index, const std::string& model) {
-  SimMachine& machine = *machines_[index];
-  if (!machine.up() || machine.paused()) return;
-  Trace(machine, absl::StrCat("is asked to unload ", model));
   v1::UnloadModelRequest request;
   request.set_name(model);
-  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
-  server.CallLocally(kUnloadModel, request, Ignore, IgnoreEnd);
+  Ask(index, kUnloadModel, request, absl::StrCat("unload ", model));
 }
 
 void ClusterSim::Cordon(int index, const NodeId& node, v1::CordonOrder order) {
-  SimMachine& machine = *machines_[index];
-  if (!machine.up() || machine.paused()) return;
-  Trace(machine, absl::StrCat("is asked: ", v1::CordonOrder_Name(order), " ", Letter(node)));
   v1::SetCordonRequest request;
   request.set_node_id(node.value());
   request.set_order(order);
   request.set_deadline_ms(kDrainDeadlineMs);
-  auto& server = static_cast<SimServer&>(*machine.parts().local_server);
-  server.CallLocally(kSetCordon, request, Ignore, IgnoreEnd);
+  Ask(index, kSetCordon, request,
+      absl::StrCat("carry out ", v1::CordonOrder_Name(order), " of ", Letter(node)));
 }
 
 // --- faults --------------------------------------------------------------------------------------

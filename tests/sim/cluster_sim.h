@@ -154,6 +154,9 @@ class ClusterSim {
   Config ConfigOf(const SimMachine& machine) const;
   DiskEvents DiskEventsOf(int index);
   SimPlatform::Parts PlatformPartsOf(int index);
+  // What a person asks of the agent at this machine; nothing where none runs.
+  template <typename Rpc, typename Request>
+  void Ask(int machine, const Rpc& rpc, const Request& request, const std::string& what);
   // The agent and what it stands on, once nothing of it runs any more.
   void Bury(SimMachine& machine);
   void AdvanceRanks();

@@ -8,36 +8,28 @@
 namespace macrame::agentd::sim {
 namespace {
 
-// The fence of an order, as bytes hold it; null for what is no order. All have it as field 1.
-std::optional<FencePair> FenceOf(std::string_view path, const std::string& request) {
-  v1::LaunchRequest launch;
-  v1::ReserveRequest reserve;
-  v1::StopRanksRequest stop;
-  v1::ReplicateRequest replicate;
-  if (path == kLaunch.path && launch.ParseFromString(request)) return FromProto(launch.fence());
-  if (path == kReserve.path && reserve.ParseFromString(request)) return FromProto(reserve.fence());
-  if (path == kStopRanks.path && stop.ParseFromString(request)) return FromProto(stop.fence());
-  if (path == kReplicate.path && replicate.ParseFromString(request)) {
-    return FromProto(replicate.fence());
-  }
-  return std::nullopt;
+// Calls `look` with the order that a request is; false: it is none.
+template <typename Order, typename Response, typename Look>
+bool LookAt(const Method<Order, Response>& method, std::string_view path,
+            const std::string& request, const Look& look) {
+  Order order;
+  if (path != method.path || !order.ParseFromString(request)) return false;
+  look(order);
+  return true;
 }
 
-template <typename Order>
-void Refence(const v1::Fence& fence, std::string* request) {
-  Order order;
-  order.ParseFromString(*request);
-  *order.mutable_fence() = fence;
-  *request = order.SerializeAsString();
+template <typename Look>
+bool LookAtOrder(std::string_view path, const std::string& request, const Look& look) {
+  return LookAt(kLaunch, path, request, look) || LookAt(kReserve, path, request, look) ||
+         LookAt(kStopRanks, path, request, look) || LookAt(kReplicate, path, request, look);
 }
 
 }  // namespace
 
 void ClusterSim::OnArrival(const Rpc& rpc, std::string* request, NodeId* caller) {
-  const std::optional<FencePair> fence = FenceOf(rpc.path, *request);
-  if (!fence.has_value()) return;
-  fence_at_hand_ = *fence;
-  if (options_.plant != Plant::kIgnoreFence) return;
+  const bool is_order = LookAtOrder(
+      rpc.path, *request, [this](const auto& order) { fence_at_hand_ = FromProto(order.fence()); });
+  if (!is_order || options_.plant != Plant::kIgnoreFence) return;
   const SimMachine& machine = *machines_[rpc.to];
   if (!machine.up()) return;
   const FencePair& granted = machine.parts().election.granted();
@@ -46,14 +38,16 @@ void ClusterSim::OnArrival(const Rpc& rpc, std::string* request, NodeId* caller)
     obeyed.set_machine(member->identity.machine());
   }
   *caller = granted.coordinator;
-  if (rpc.path == kLaunch.path) Refence<v1::LaunchRequest>(obeyed, request);
-  if (rpc.path == kReserve.path) Refence<v1::ReserveRequest>(obeyed, request);
-  if (rpc.path == kStopRanks.path) Refence<v1::StopRanksRequest>(obeyed, request);
-  if (rpc.path == kReplicate.path) Refence<v1::ReplicateRequest>(obeyed, request);
+  LookAtOrder(rpc.path, *request, [&](auto& order) {
+    *order.mutable_fence() = obeyed;
+    *request = order.SerializeAsString();
+  });
 }
 
 void ClusterSim::OnAnswer(const Rpc& rpc, const std::string& request, std::string* answer) {
-  if (const auto fence = FenceOf(rpc.path, request)) CheckObeyed(*machines_[rpc.to], *fence);
+  LookAtOrder(rpc.path, request, [&](const auto& order) {
+    CheckObeyed(*machines_[rpc.to], FromProto(order.fence()));
+  });
   if (options_.plant != Plant::kLeadWithoutMerging) return;
   if (rpc.path == kHeartbeat.path) {
     v1::HeartbeatResponse response;
