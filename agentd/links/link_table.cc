@@ -86,17 +86,14 @@ LinkTable::LinkTable(Parts parts, Options options)
   own_links_.set_node_id(parts_.own.id().value());
 }
 
-LinkTable::~LinkTable() { Stop(); }
+LinkTable::~LinkTable() {
+  parts_.prober->Stop();
+  parts_.measurer->Stop();
+}
 
 void LinkTable::Start() {
   ReadSupportLists();
   parts_.prober->Start([this](const v1::LinkFacts& facts) { OnFacts(facts); });
-}
-
-void LinkTable::Stop() {
-  parts_.prober->Stop();
-  parts_.measurer->Stop();
-  stopped_ = true;
 }
 
 void LinkTable::OwnChanged() {
@@ -199,7 +196,7 @@ void LinkTable::Tick() {
 }
 
 void LinkTable::StartMeasurement() {
-  if (measuring_ || stopped_) return;
+  if (measuring_) return;
   if (waiting_.empty() && parts_.is_busy()) return;
   const MonotonicTime now = parts_.dispatcher.Now();
   const std::optional<LinkPair> pair = schedule_.Next(now);

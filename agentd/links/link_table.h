@@ -61,7 +61,6 @@ class LinkTable {
   ~LinkTable();
 
   void Start();
-  void Stop();
   // Each 100 ms or so; costs nothing while nothing is due.
   void Tick();
 
@@ -131,7 +130,6 @@ class LinkTable {
   LinkSchedule schedule_;
   bool measuring_ = false;
   std::optional<NodeId> asked_;  // for a meter, and has not answered
-  bool stopped_ = false;
   v1::NodeLinks own_links_;
   std::map<NodeId, v1::NodeLinks> others_;
   v1::SupportList support_list_;
