@@ -51,6 +51,12 @@ bool CallsFirst(const NodeId& node, const NodeId& other) {
   return (node < other) == lower;
 }
 
+Duration FullInterval(const HeartbeatOptions& options, size_t members) {
+  const Duration grown = options.full_interval * static_cast<int64_t>(members) /
+                         static_cast<int64_t>(options.full_interval_members);
+  return std::clamp(grown, options.full_interval, options.full_interval_max);
+}
+
 HeartbeatSender::HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels,
                                  MemberMonitor& members, NodeId self, HeartbeatOptions options,
                                  Callbacks callbacks)
@@ -97,7 +103,7 @@ MonotonicTime HeartbeatSender::CandidateDueAt(const discovery::HeartbeatTarget& 
 MonotonicTime HeartbeatSender::MemberDueAt(const NodeId& node, const Link& link) const {
   const bool is_our_turn = CallsFirst(self_, node);
   const auto after = [&](Duration wait) { return is_our_turn ? wait : wait + wait / 4; };
-  MonotonicTime due = link.last_exchange + after(options_.full_interval);
+  MonotonicTime due = link.last_exchange + after(FullInterval(options_, targets_.size()));
   if (!is_our_turn) {
     due = std::min(due, link.last_answer == MonotonicTime()
                             ? link.known_since + options_.reverse_first

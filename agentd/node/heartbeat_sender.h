@@ -56,8 +56,11 @@ struct HeartbeatOptions {
   // slow_interval_max.
   Duration slow_interval = std::chrono::milliseconds(2000);
   Duration slow_interval_max = std::chrono::milliseconds(4000);
-  // To members whose beacons are heard; well below FailureLimits.beacons_trusted_for.
+  // To members whose beacons are heard, by the number of members (FullInterval); a quarter more is
+  // well below FailureLimits.beacons_trusted_for.
   Duration full_interval = std::chrono::milliseconds(10000);
+  Duration full_interval_max = std::chrono::milliseconds(20000);
+  size_t full_interval_members = 8;
   // Of those that call here first: soon after they were found, then seldom, as each call opens a
   // second connection of the pair for a minute.
   Duration reverse_first = std::chrono::seconds(30);
@@ -68,6 +71,11 @@ struct HeartbeatOptions {
   Duration gossip_interval = std::chrono::milliseconds(5000);
   Duration gossip_interval_max = std::chrono::milliseconds(60000);
 };
+
+// Of a cluster of `members`. Each exchange wakes both nodes some seven times: above
+// full_interval_members nodes the interval grows with their number, so that the wake-ups do not,
+// up to full_interval_max.
+Duration FullInterval(const HeartbeatOptions& options, size_t members);
 
 // Which of two nodes calls the other. Of each node's peers about half.
 bool CallsFirst(const NodeId& node, const NodeId& other);

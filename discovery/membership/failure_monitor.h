@@ -57,8 +57,9 @@ struct FailureLimits {
   // Two beacons and the time until they are read: of a process that lives behind a firewall that
   // refuses, one comes in before.
   Duration gone_after = std::chrono::milliseconds(1000);
-  // Twice the longest time between two heartbeats of a pair that hears each other's beacons.
-  Duration beacons_trusted_for = std::chrono::seconds(20);
+  // Above the longest time between two heartbeats of a pair that hears each other's beacons: 25 s
+  // (HeartbeatOptions.full_interval_max and a quarter). In the rest, failed ones are sent again.
+  Duration beacons_trusted_for = std::chrono::seconds(35);
 };
 
 enum class HeartbeatFailure { kRefused, kTimeout };

@@ -144,6 +144,31 @@ TEST_F(HeartbeatSenderTest, WhoseBeaconsAreHeardIsCalledSeldom) {
   EXPECT_EQ(sent_[theirs_], 1) << "which is late";
 }
 
+TEST_F(HeartbeatSenderTest, OfManyMembersEachIsCalledMoreSeldom) {
+  std::vector<NodeId> all;
+  for (const char a : std::string("2468bdf")) {
+    for (const char b : std::string("02")) {
+      all.push_back(NodeId(std::string(31, a) + b));
+      Join(all.back());
+    }
+  }
+  Pass(milliseconds(15000), all);
+  EXPECT_EQ(Sent(), 0) << "14 members: 17.5 s, and a quarter more where it is the other's turn";
+  Pass(milliseconds(7000), all);
+  EXPECT_EQ(sent_.size(), 14u);
+}
+
+// Whoever is heard only by beacons counts for dead after a while: what is sent comes before.
+TEST(FullInterval, GrowsWithTheMembersAndStaysWhereBeaconsAreTrusted) {
+  const HeartbeatOptions options;
+  EXPECT_EQ(FullInterval(options, 1), seconds(10));
+  EXPECT_EQ(FullInterval(options, 8), seconds(10));
+  EXPECT_EQ(FullInterval(options, 12), seconds(15));
+  EXPECT_EQ(FullInterval(options, 1000), seconds(20));
+  EXPECT_LT(FullInterval(options, 1000) * 5 / 4 + options.timeout * 4,
+            discovery::FailureLimits().beacons_trusted_for);
+}
+
 TEST_F(HeartbeatSenderTest, WhoseBeaconsStayAwayIsCalledBeforeItIsSuspect) {
   Join(ours_);
   Pass(milliseconds(2000), {ours_});

@@ -270,10 +270,10 @@ TEST(FailureMonitor, BeaconsKeepAMemberAliveAsLongAsHeartbeatsProveItsPort) {
   MonotonicTime now(std::chrono::hours(1));
   monitor.Add(node, now);
   for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(BeaconsFor(monitor, node, now, std::chrono::seconds(10)).empty());
+    EXPECT_TRUE(BeaconsFor(monitor, node, now, std::chrono::seconds(25)).empty());
     monitor.HeartbeatAnswered(node, now);
   }
-  EXPECT_TRUE(BeaconsFor(monitor, node, now, std::chrono::seconds(20)).empty());
+  EXPECT_TRUE(BeaconsFor(monitor, node, now, std::chrono::seconds(35)).empty());
   // Nobody answers any more: what still sends beacons is not a member that can be counted on.
   const FailureEffects effects = BeaconsFor(monitor, node, now, std::chrono::seconds(7));
   ASSERT_EQ(effects.size(), 2u);
