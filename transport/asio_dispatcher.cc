@@ -5,6 +5,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
+
 #include "proto/check.h"
 
 namespace macrame::transport {
@@ -64,12 +66,13 @@ Dispatcher::TimerId AsioDispatcher::PostAt(MonotonicTime at, Task task) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   const TimerId id = ++parts_->last_timer;
   parts_->timers.emplace(id, std::move(timer));
-  armed->async_wait([this, id, task = std::move(task)](const boost::system::error_code&) {
+  armed->async_wait([this, id, at, task = std::move(task)](const boost::system::error_code&) {
     {
       std::lock_guard<std::mutex> inner(parts_->mutex);
       // A cancelled timer is no longer listed, even when it had fired already.
       if (parts_->timers.erase(id) == 0) return;
     }
+    if (delay_observer_) delay_observer_(std::max(Now() - at, Duration::zero()));
     task();
   });
   return id;
@@ -85,6 +88,10 @@ void AsioDispatcher::Cancel(TimerId id) {
     timer = std::move(found->second);
     parts_->timers.erase(found);
   }
+}
+
+void AsioDispatcher::ObserveDelays(std::function<void(Duration)> observer) {
+  delay_observer_ = std::move(observer);
 }
 
 bool AsioDispatcher::IsOwnerThread() const { return owner_.load() == std::this_thread::get_id(); }

@@ -59,6 +59,7 @@ class AsioDispatcher : public Dispatcher {
   TimerId PostAfter(Duration delay, Task task) override;
   void Cancel(TimerId id) override;
   bool IsOwnerThread() const override;
+  void ObserveDelays(std::function<void(Duration)> observer) override;
 
  private:
   MonotonicTime GridPointAfter(MonotonicTime time) const;
@@ -68,6 +69,7 @@ class AsioDispatcher : public Dispatcher {
   SystemClock clock_;
   const MonotonicTime grid_begin_ = clock_.Now();
   std::atomic<std::thread::id> owner_;
+  std::function<void(Duration)> delay_observer_;
 };
 
 }  // namespace macrame::transport

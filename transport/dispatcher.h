@@ -37,6 +37,9 @@ class Dispatcher : public Clock {
   // From the owner thread only: after it the task does not run any more. Unknown ids are ignored.
   virtual void Cancel(TimerId id) = 0;
   virtual bool IsOwnerThread() const = 0;
+  // `observer` hears of each timer, on the owner thread, how much later than it should it ran: that
+  // long the thread was busy with something else. Owner thread. Nothing where time is simulated.
+  virtual void ObserveDelays(std::function<void(Duration)> observer) { (void)observer; }
 };
 
 }  // namespace macrame::transport

@@ -74,8 +74,8 @@ struct GrpcChannel::Parts : std::enable_shared_from_this<GrpcChannel::Parts> {
   std::shared_ptr<grpc::ChannelCredentials> credentials;  // owner thread only
   const std::string tls_name;
   const NodeId self;
+  std::atomic<bool> alive = true;
   // Owner thread only.
-  bool alive = true;
   int timeouts_in_a_row = 0;
   MonotonicTime silent_since;  // the last answer, or the making of the channel
   bool answered = false;       // since the addresses are these
@@ -240,7 +240,7 @@ CallHandle GrpcChannel::CallUnary(std::string_view method,
 
 namespace {
 
-// Reads a server stream and hands each message to the owner thread. Deletes itself when done.
+// Reads a server stream. Deletes itself when done.
 class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   using OnBuffer = std::function<bool(const grpc::ByteBuffer&)>;  // false: stop reading
@@ -279,7 +279,8 @@ class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
 
 CallHandle GrpcChannel::CallStream(std::string_view method,
                                    const google::protobuf::MessageLite& request, MakeMessage make,
-                                   Duration timeout, std::function<void(absl::Status)> done) {
+                                   Duration timeout, std::function<void(absl::Status)> done,
+                                   HandOver hand_over) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (parts_->channel == nullptr) {
     parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
@@ -293,12 +294,15 @@ CallHandle GrpcChannel::CallStream(std::string_view method,
   auto own_failure = std::make_shared<absl::Status>();
   // Not a share of the call: see Parts::ended. `on_end` has one until nothing is read any more.
   OpenCall* const open_call = call.get();
-  auto on_buffer = [parts = parts_, open_call, make = std::move(make), unread_bytes,
-                    own_failure](const grpc::ByteBuffer& buffer) {
+  auto on_buffer = [parts = parts_, open_call, make = std::move(make), unread_bytes, own_failure,
+                    hand_over](const grpc::ByteBuffer& buffer) {
     const size_t size = buffer.Length() + kUnreadMessageBytes;
     auto [message, deliver] = make();
     if (!FromByteBuffer(buffer, message.get())) {
       *own_failure = absl::InternalError("a message of the stream can't be parsed");
+    } else if (hand_over == HandOver::kChannelThread) {
+      if (parts->alive) deliver();
+      return true;
     } else if (unread_bytes->fetch_add(size) + size > kUnreadBytesMax) {
       *own_failure = absl::ResourceExhaustedError("a stream came faster than it is read");
     } else {

@@ -31,8 +31,8 @@ class GrpcChannel final : public PeerChannel {
                        MessagePtr response, Duration timeout,
                        std::function<void(absl::Status)> done) override;
   CallHandle CallStream(std::string_view method, const google::protobuf::MessageLite& request,
-                        MakeMessage make, Duration timeout,
-                        std::function<void(absl::Status)> done) override;
+                        MakeMessage make, Duration timeout, std::function<void(absl::Status)> done,
+                        HandOver hand_over) override;
 
   struct Parts;
   std::shared_ptr<Parts> parts_;

@@ -55,6 +55,12 @@ class CallHandle {
   std::function<void()> cancel_;
 };
 
+// Where the messages of a stream are handed over: on the owner thread, or on the channel's own
+// threads, one at a time and in their order, for those that nothing is decided by and that must not
+// wait for the owner thread. The latter may come until `done` begins, and until a moment after the
+// channel is destroyed.
+enum class HandOver { kOwnerThread, kChannelThread };
+
 // What agents call each other through; GrpcChannel (grpc_channel.h) in real processes, a simulated
 // network's in tests. Owner thread only. May be destroyed with calls under way: they are cancelled,
 // and their callbacks do not run any more.
@@ -87,19 +93,21 @@ class PeerChannel {
                      });
   }
 
-  // A server stream: `on_message` for each message, then `done` once; all on the owner thread.
+  // A server stream: `on_message` for each message, where `hand_over` says, then `done` once on the
+  // owner thread.
   template <typename Request, typename Message>
   CallHandle Stream(const StreamMethod<Request, Message>& method,
                     const std::type_identity_t<Request>& request, Duration timeout,
                     std::type_identity_t<std::function<void(Message)>> on_message,
-                    std::function<void(absl::Status)> done) {
+                    std::function<void(absl::Status)> done,
+                    HandOver hand_over = HandOver::kOwnerThread) {
     auto make = [on_message = std::move(on_message)]() {
       auto message = std::make_shared<Message>();
       return std::make_pair(
           std::static_pointer_cast<google::protobuf::MessageLite>(message),
           std::function<void()>([message, on_message] { on_message(std::move(*message)); }));
     };
-    return CallStream(method.path, request, std::move(make), timeout, std::move(done));
+    return CallStream(method.path, request, std::move(make), timeout, std::move(done), hand_over);
   }
 
  protected:
@@ -114,7 +122,8 @@ class PeerChannel {
                                Duration timeout, std::function<void(absl::Status)> done) = 0;
   virtual CallHandle CallStream(std::string_view method,
                                 const google::protobuf::MessageLite& request, MakeMessage make,
-                                Duration timeout, std::function<void(absl::Status)> done) = 0;
+                                Duration timeout, std::function<void(absl::Status)> done,
+                                HandOver hand_over) = 0;
 };
 
 }  // namespace macrame::transport

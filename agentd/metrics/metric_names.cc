@@ -96,6 +96,7 @@ constexpr const Metric* kAll[] = {
     &kProcessMemory,
     &kProcessStart,
     &kProcessMaxFds,
+    &kOwnerThreadDelay,
     &kScrapeCpu,
     &kScrapes,
 };

@@ -321,6 +321,13 @@ inline constexpr Metric kProcessStart = {"process_start_time_seconds", MetricKin
                                          "When this agent was started, as a Unix time."};
 inline constexpr Metric kProcessMaxFds = {"process_max_fds", MetricKind::kGauge, "", "",
                                           "Files that this agent may have open."};
+inline constexpr Metric kOwnerThreadDelay = {
+    "macrame_owner_thread_delay_seconds",
+    MetricKind::kHistogram,
+    "seconds",
+    "",
+    "How much later than they should timers of the thread that decides ran.",
+    kStepBounds};
 inline constexpr Metric kScrapeCpu = {
     "macrame_metrics_cpu_seconds_total", MetricKind::kCounter, "seconds", "",
     "Processor time of this agent that went into answers like this one."};

@@ -18,11 +18,12 @@ constexpr int kKnownMax = 64;
 
 }  // namespace
 
-void ServeGenerate(ServerStream stream, const StartGenerateCall& start) {
+void ServeGenerate(transport::Dispatcher& dispatcher, ServerStream stream,
+                   const StartGenerateCall& start) {
   auto handle = std::make_shared<transport::CallHandle>();
   *handle = start(
-      [stream, handle](const v1::GenerateChunk& chunk) {
-        if (!stream.Write(chunk)) handle->Cancel();
+      [stream, handle, &dispatcher](const v1::GenerateChunk& chunk) {
+        if (!stream.Write(chunk)) dispatcher.Post([handle] { handle->Cancel(); });
       },
       [stream](const absl::Status& status) { stream.Finish(status); });
   stream.OnCancel([handle] { handle->Cancel(); });
@@ -151,7 +152,7 @@ void AgentService::Register(RpcServer& server) {
   });
   server.HandleStream(
       kGenerate, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
-        ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
+        ServeGenerate(parts_.dispatcher, stream, [&](auto on_chunk, auto on_done) {
           return parts_.router.RouteLocal(request, std::move(on_chunk), std::move(on_done));
         });
       });

@@ -63,9 +63,11 @@ class AgentService {
   Parts parts_;
 };
 
-// Passes an answer on to whoever asked for it over the wire, and stops it when they go away.
+// Passes an answer on to whoever asked for it over the wire, and stops it when they go away. Owner
+// thread; chunks may come on any other.
 using StartGenerateCall = std::function<transport::CallHandle(InferenceBackend::ChunkCallback,
                                                               InferenceBackend::DoneCallback)>;
-void ServeGenerate(transport::ServerStream stream, const StartGenerateCall& start);
+void ServeGenerate(transport::Dispatcher& dispatcher, transport::ServerStream stream,
+                   const StartGenerateCall& start);
 
 }  // namespace macrame::agentd

@@ -105,8 +105,8 @@ void ClusterService::RegisterReading(RpcServer& server) {
                       });
   server.HandleStream(
       kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
-        ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
-          return parts_.router.Route(request, std::move(on_chunk), std::move(on_done));
+        ServeGenerate(parts_.dispatcher, stream, [&](auto on_chunk, auto on_done) {
+          return parts_.router.Route(std::move(request), std::move(on_chunk), std::move(on_done));
         });
       });
 }

@@ -20,32 +20,6 @@ absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
 
 }  // namespace
 
-// A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
-class GenerateRouter::GatewayCall : public GenerateCall,
-                                    public std::enable_shared_from_this<GatewayCall> {
- public:
-  explicit GatewayCall(transport::Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
-
-  void Cancel() override {
-    dispatcher_.Post([self = shared_from_this()] {
-      self->cancelled_ = true;
-      self->handle_.Cancel();
-    });
-  }
-
-  // Owner thread from here on.
-  void Start(GenerateRouter* router, const v1::GenerateRequest& request, ChunkCallback on_chunk,
-             DoneCallback on_done) {
-    if (cancelled_) return on_done(absl::CancelledError("cancelled before it began"));
-    handle_ = router->Route(request, std::move(on_chunk), std::move(on_done));
-  }
-
- private:
-  transport::Dispatcher& dispatcher_;
-  bool cancelled_ = false;
-  transport::CallHandle handle_;
-};
-
 GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
                                const StateReplicator& replicator, PeerChannels& channels,
                                runtime::RankSupervisor& supervisor, Duration moved_on_grace)
@@ -57,26 +31,32 @@ GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
       entries_(dispatcher, replicator.desired()),
       moved_on_grace_(moved_on_grace) {}
 
-transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
-                                            ChunkCallback on_chunk, DoneCallback on_done) {
-  if (!ended_.ok()) {
-    dispatcher_.Post([on_done = std::move(on_done), why = ended_] { on_done(why); });
-    return transport::CallHandle();
-  }
+std::shared_ptr<RoutedCall> GenerateRouter::Begin(v1::GenerateRequest request,
+                                                  ChunkCallback on_chunk, DoneCallback on_done) {
   const uint64_t id = ++last_call_;
-  const auto send = [this](const NodeId& entry, const v1::GenerateRequest& sent,
-                           ChunkCallback chunk, RoutedCall::DoneCallback done) {
-    return RouteOnce(entry, sent, std::move(chunk), std::move(done));
-  };
   auto call = std::make_shared<RoutedCall>(
-      dispatcher_, entries_, send, request, std::move(on_chunk),
+      dispatcher_, entries_,
+      [this](const NodeId& entry, const v1::GenerateRequest& sent, ChunkCallback chunk,
+             DoneCallback done) {
+        return RouteOnce(entry, sent, std::move(chunk), std::move(done));
+      },
+      std::move(request), std::move(on_chunk),
       [this, id, on_done = std::move(on_done)](const absl::Status& status) {
         calls_.erase(id);
         on_done(status);
       },
       moved_on_grace_);
-  calls_[id] = call;
-  dispatcher_.Post([call] { call->Try(); });
+  dispatcher_.Post([this, id, call] {
+    if (!ended_.ok()) return call->End(ended_);
+    calls_[id] = call;
+    call->Start();
+  });
+  return call;
+}
+
+transport::CallHandle GenerateRouter::Route(v1::GenerateRequest request, ChunkCallback on_chunk,
+                                            DoneCallback on_done) {
+  auto call = Begin(std::move(request), std::move(on_chunk), std::move(on_done));
   return transport::CallHandle([call] { call->Cancel(); });
 }
 
@@ -109,7 +89,8 @@ transport::CallHandle GenerateRouter::RouteRemote(const NodeId& entry,
       [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
       [entry, on_done = std::move(on_done)](const absl::Status& status) {
         on_done(Unreachable(status, entry));
-      });
+      },
+      transport::HandOver::kChannelThread);
 }
 
 void GenerateRouter::Refresh() {
@@ -143,11 +124,7 @@ void GenerateRouter::EndAll(const absl::Status& why) {
 std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest request,
                                                             ChunkCallback on_chunk,
                                                             DoneCallback on_done) {
-  auto call = std::make_shared<GatewayCall>(dispatcher_);
-  dispatcher_.Post(
-      [this, call, request = std::move(request), on_chunk = std::move(on_chunk),
-       on_done = std::move(on_done)] { call->Start(this, request, on_chunk, on_done); });
-  return call;
+  return Begin(std::move(request), std::move(on_chunk), std::move(on_done));
 }
 
 std::vector<ServedModel> GenerateRouter::ListModels() { return served_.Get(); }

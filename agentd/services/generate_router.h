@@ -2,8 +2,10 @@
 
 // Takes each request for text to the node that holds the entry rank: this one's rank process, or
 // the other node's agent. Owner thread, but for the InferenceBackend methods, which the gateway
-// calls from its own.
+// calls from its own, and for chunks: these come on the threads of the channel that they came by
+// (routed_call.h).
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,9 +34,9 @@ class GenerateRouter : public InferenceBackend {
 
   // Wherever the entry rank is, or will be within kEntryWaitMax. `on_done` once, never from within
   // the call.
-  transport::CallHandle Route(const v1::GenerateRequest& request, ChunkCallback on_chunk,
+  transport::CallHandle Route(v1::GenerateRequest request, ChunkCallback on_chunk,
                               DoneCallback on_done);
-  // The entry rank must be here.
+  // The entry rank must be here. Of a rank that is gone a chunk may still come after `on_done`.
   transport::CallHandle RouteLocal(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                                    DoneCallback on_done);
   // The desired state changed: what is served is listed anew, and requests leave gangs that ended.
@@ -56,7 +58,9 @@ class GenerateRouter : public InferenceBackend {
   std::vector<ServedModel> ListModels() override;
 
  private:
-  class GatewayCall;
+  // Any thread.
+  std::shared_ptr<RoutedCall> Begin(v1::GenerateRequest request, ChunkCallback on_chunk,
+                                    DoneCallback on_done);
   transport::CallHandle RouteOnce(const NodeId& entry, const v1::GenerateRequest& request,
                                   ChunkCallback on_chunk, DoneCallback on_done);
   transport::CallHandle RouteRemote(const NodeId& entry, const v1::GenerateRequest& request,
@@ -71,7 +75,7 @@ class GenerateRouter : public InferenceBackend {
   EntryTable entries_;
   const Duration moved_on_grace_;
   absl::Status ended_;
-  uint64_t last_call_ = 0;
+  std::atomic<uint64_t> last_call_ = 0;
   std::map<uint64_t, std::shared_ptr<RoutedCall>> calls_;  // under way
 };
 

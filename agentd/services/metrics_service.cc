@@ -25,7 +25,11 @@ MetricsService::MetricsService(Parts parts)
     : parts_(std::move(parts)),
       registry_(std::make_shared<MetricRegistry>()),
       backend_(parts_.router, registry_, parts_.dispatcher),
-      started_unix_seconds_(static_cast<double>(parts_.dispatcher.UnixMs()) / 1000) {}
+      started_unix_seconds_(static_cast<double>(parts_.dispatcher.UnixMs()) / 1000) {
+  parts_.dispatcher.ObserveDelays([registry = registry_](Duration delay) {
+    registry->Observe(m::kOwnerThreadDelay, {}, std::chrono::duration<double>(delay).count());
+  });
+}
 
 void MetricsService::RegisterLocal(transport::RpcServer& server) {
   server.HandleUnary(

@@ -23,7 +23,8 @@ bool IsMissing(const absl::Status& status) {
 }  // namespace
 
 // A request that may be sent twice: before its model is loaded, and after. Owner thread, but for
-// Cancel; the router's callbacks come there, too.
+// Cancel and for chunks, which come while a call of the router's is under way and pass on_chunk_
+// by.
 class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_this<Call> {
  public:
   Call(ModelDemand& demand, v1::GenerateRequest request, ChunkCallback on_chunk,

@@ -1,5 +1,6 @@
 #include "agentd/services/routed_call.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,16 +29,20 @@ RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, S
       send_(std::move(send)),
       request_(std::move(request)),
       deployment_(request_.deployment()),
-      on_chunk_(std::move(on_chunk)),
       on_done_(std::move(on_done)),
       moved_on_grace_(moved_on_grace),
-      give_up_(dispatcher.Now() + kEntryWaitMax) {}
+      on_chunk_(std::move(on_chunk)) {}
 
 void RoutedCall::Cancel() {
   dispatcher_.Post([self = shared_from_this()] {
     self->cancelled_ = true;
     self->handle_.Cancel();
   });
+}
+
+void RoutedCall::Start() {
+  give_up_ = dispatcher_.Now() + kEntryWaitMax;
+  Try();
 }
 
 void RoutedCall::Try() {
@@ -58,22 +63,47 @@ void RoutedCall::Try() {
   }
   request_.set_deployment(entry_.replica);
   entries_.NoteSent(entry_, prompt_);
-  under_way_ = true;
-  const uint64_t attempt = ++attempt_;
+  const uint64_t attempt = BeginAttempt();
   handle_ = send_(
       entry_.node, request_,
       [self = shared_from_this(), attempt](const v1::GenerateChunk& chunk) {
-        if (self->attempt_ != attempt || !self->under_way_) return;
-        self->has_answered_ = true;
-        self->on_chunk_(chunk);
+        self->TakeChunk(attempt, chunk);
       },
       [self = shared_from_this(), attempt](const absl::Status& status) {
-        if (self->attempt_ == attempt && self->under_way_) self->Over(status);
+        if (self->Attempt() == attempt) self->Over(status);
       });
 }
 
+uint64_t RoutedCall::BeginAttempt() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  under_way_ = true;
+  return ++attempt_;
+}
+
+bool RoutedCall::EndAttempt() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(under_way_, false);
+}
+
+std::optional<uint64_t> RoutedCall::Attempt() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return under_way_ ? std::optional(attempt_) : std::nullopt;
+}
+
+bool RoutedCall::HasAnswered() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return has_answered_;
+}
+
+void RoutedCall::TakeChunk(uint64_t attempt, const v1::GenerateChunk& chunk) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (attempt_ != attempt || !under_way_) return;
+  has_answered_ = true;
+  on_chunk_(chunk);
+}
+
 void RoutedCall::NoteDead(const NodeId& node) {
-  if (!under_way_ || entry_.node != node) return;
+  if (!Attempt().has_value() || entry_.node != node) return;
   Lost(ReasonStatus(
       absl::StatusCode::kUnavailable, reasons::kGangLostNode,
       absl::StrCat("node ", ShortId(node), ", which answered for ", entry_.replica, ", is dead"),
@@ -81,29 +111,29 @@ void RoutedCall::NoteDead(const NodeId& node) {
 }
 
 void RoutedCall::NoteStateChanged() {
-  if (!under_way_ || !entries_.HasMovedOn(entry_)) return;
+  const std::optional<uint64_t> attempt = Attempt();
+  if (!attempt.has_value() || !entries_.HasMovedOn(entry_)) return;
   const auto cut = [this] {
     Lost(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kGangLostNode,
                       absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
                                    ", which had this request, has ended")));
   };
-  const bool has_time = has_answered_ || entries_.MovesInOrder(entry_);
+  const bool has_time = HasAnswered() || entries_.MovesInOrder(entry_);
   const Duration grace = has_time ? std::max(moved_on_grace_, entries_.DrainTime()) : kMovedOnLook;
   // A call that is over by then need not be kept for it.
-  dispatcher_.PostAfter(
-      grace, [weak = weak_from_this(), attempt = attempt_, cut, had_time = has_time] {
-        const std::shared_ptr<RoutedCall> self = weak.lock();
-        const bool is_same = self != nullptr && self->attempt_ == attempt && self->under_way_;
-        if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
-        // Its answer began meanwhile: it has the time that answers have.
-        if (self->has_answered_ && !had_time) return self->NoteStateChanged();
-        cut();
-      });
+  dispatcher_.PostAfter(grace, [weak = weak_from_this(), attempt, cut, had_time = has_time] {
+    const std::shared_ptr<RoutedCall> self = weak.lock();
+    const bool is_same = self != nullptr && self->Attempt() == attempt;
+    if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
+    // Its answer began meanwhile: it has the time that answers have.
+    if (self->HasAnswered() && !had_time) return self->NoteStateChanged();
+    cut();
+  });
 }
 
 void RoutedCall::End(const absl::Status& why) {
   if (finished_) return;
-  if (std::exchange(under_way_, false)) entries_.NoteOver(entry_.replica, false);
+  if (EndAttempt()) entries_.NoteOver(entry_.replica, false);
   const transport::CallHandle handle = std::exchange(handle_, transport::CallHandle());
   Finish(why);
   handle.Cancel();
@@ -118,10 +148,10 @@ void RoutedCall::Lost(const absl::Status& why) {
 void RoutedCall::Over(const absl::Status& status) {
   const bool is_loss = !status.ok() && IsLossOfGang(status);
   const bool had_no_answer = !status.ok() && (is_loss || IsWorthAnotherTry(status));
-  if (std::exchange(under_way_, false)) entries_.NoteOver(entry_.replica, had_no_answer);
+  if (EndAttempt()) entries_.NoteOver(entry_.replica, had_no_answer);
   if (is_loss) give_up_ = dispatcher_.Now() + kEntryWaitMax;
   if (is_loss && ++gangs_lost_ >= kGangsLostMax) return Finish(status);
-  if (!had_no_answer || has_answered_ || cancelled_ || dispatcher_.Now() >= give_up_) {
+  if (!had_no_answer || HasAnswered() || cancelled_ || dispatcher_.Now() >= give_up_) {
     return Finish(status);
   }
   const absl::StatusOr<EntryTable::Entry> other = entries_.Find(deployment_);
@@ -132,9 +162,12 @@ void RoutedCall::Over(const absl::Status& status) {
 
 void RoutedCall::Finish(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
+  EndAttempt();
   on_done_(entries_.Told(deployment_, status));
   on_done_ = nullptr;
-  on_chunk_ = nullptr;
+  ChunkCallback dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  dropped.swap(on_chunk_);
 }
 
 }  // namespace macrame::agentd

@@ -5,14 +5,20 @@
 // to is dead or its gang was launched anew, whatever the connection says: a frozen machine keeps
 // its connections for long.
 //
-// Owner thread, but for Cancel.
+// Owner thread, but for its making, Cancel and the chunks: these pass from the channel of the rank
+// (or of its node) to `on_chunk` on that channel's thread, and wait for nothing that the owner
+// thread does.
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "agentd/gateway/inference_backend.h"
 #include "agentd/state/entry_table.h"
 #include "macrame/v1/rank.pb.h"
 #include "transport/dispatcher.h"
@@ -41,29 +47,41 @@ bool IsWorthAnotherTry(const absl::Status& status);
 // Whether the gang that had the request is gone (a rank's end, a lost node). Pure.
 bool IsLossOfGang(const absl::Status& status);
 
-class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
+class RoutedCall : public GenerateCall, public std::enable_shared_from_this<RoutedCall> {
  public:
-  using ChunkCallback = std::function<void(const v1::GenerateChunk&)>;
-  using DoneCallback = std::function<void(const absl::Status&)>;
-  // Sends a request to a node's entry rank; `on_done` once, never from within the call.
+  using ChunkCallback = InferenceBackend::ChunkCallback;
+  using DoneCallback = InferenceBackend::DoneCallback;
+  // Sends a request to a node's entry rank: chunks from any thread, one at a time; `on_done` once
+  // on the owner thread, never from within the call.
   using Send = std::function<transport::CallHandle(const NodeId&, const v1::GenerateRequest&,
                                                    ChunkCallback, DoneCallback)>;
 
+  // Any thread. No chunk comes at the same time as `on_done` or after it.
   RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
              v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done,
              Duration moved_on_grace = kMovedOnGrace);
 
   // Any thread.
-  void Cancel();
-  void Try();
+  void Cancel() override;
+  // Sends it. `on_done` may run from within this call.
+  void Start();
   // A member is dead: whatever it was sent has no answer.
   void NoteDead(const NodeId& node);
   // The desired state changed: the gang may have been launched anew.
   void NoteStateChanged();
   // It is over with this error, wherever it is.
   void End(const absl::Status& why);
+  bool finished() const { return finished_; }
 
  private:
+  void Try();
+  void TakeChunk(uint64_t attempt, const v1::GenerateChunk& chunk);
+  bool HasAnswered() const;
+  uint64_t BeginAttempt();
+  // No chunk is taken any more. Whether there was an attempt under way.
+  bool EndAttempt();
+  // That is under way.
+  std::optional<uint64_t> Attempt() const;
   // The present attempt is over, with its node's answer or without.
   void Over(const absl::Status& status);
   // It is over for the cause of its gang, which may never say so.
@@ -76,19 +94,22 @@ class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
   v1::GenerateRequest request_;
   const std::string deployment_;
   std::vector<PromptStep> prompt_;  // where there are replicas to choose from
-  ChunkCallback on_chunk_;          // both are let go of at the end
-  DoneCallback on_done_;
+  DoneCallback on_done_;            // let go of at the end
   const Duration moved_on_grace_;
   MonotonicTime give_up_;
-  bool has_answered_ = false;
   bool cancelled_ = false;
   bool finished_ = false;
   int gangs_lost_ = 0;
-  // Of the present attempt; answers of earlier ones don't count any more.
-  uint64_t attempt_ = 0;
-  bool under_way_ = false;
   transport::CallHandle handle_;
   EntryTable::Entry entry_;
+
+  // Held while a chunk is handed on.
+  mutable std::mutex mutex_;
+  ChunkCallback on_chunk_ ABSL_GUARDED_BY(mutex_);  // let go of at the end
+  bool has_answered_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the present attempt; chunks of earlier ones don't count any more.
+  uint64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool under_way_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace macrame::agentd

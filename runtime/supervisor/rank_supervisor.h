@@ -4,7 +4,8 @@
 // them, and keeps their last lines. ProcessSupervisor (process_supervisor.h) has them as processes;
 // a simulation has its own.
 //
-// Owner thread: the dispatcher's; every call and every callback happens on it, none of them blocks.
+// Owner thread: the dispatcher's; every call and every callback but Generate's chunks happens on
+// it, none of them blocks.
 //
 // Life of a rank: Reserve keeps memory and ports for `hold_ms`; Launch turns the reservation into a
 // process (`rankd --launch-spec FILE`, own process group, stdin a pipe that closes when the agent
@@ -106,9 +107,10 @@ class RankSupervisor {
   virtual Bytes AwaitedBytes() const = 0;
 
   // Hands a request to the local entry rank (rank 0) of request.deployment(), of its newest READY
-  // epoch or request.epoch() when given. `on_chunk` any number of times, then `on_done` once, never
-  // from within this call. NOT_READY and MODEL_NOT_LOADED come through on_done. A rank that dies
-  // gives on_done(UNAVAILABLE) with the reason.
+  // epoch or request.epoch() when given. `on_chunk` any number of times, one at a time on threads
+  // of the rank's channel, and `on_done` once on the owner thread, never from within this call. Of
+  // a rank that is gone a chunk may still come after `on_done`. NOT_READY and MODEL_NOT_LOADED come
+  // through on_done. A rank that dies gives on_done(UNAVAILABLE) with the reason.
   virtual GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                               DoneCallback on_done) = 0;
   // A timed round of collectives over the local entry rank's gang; `done` once, on the owner

@@ -361,7 +361,7 @@ transport::CallHandle SupervisedRank::Generate(const v1::GenerateRequest& reques
                                                std::function<void(v1::GenerateChunk)> on_chunk,
                                                std::function<void(absl::Status)> done) {
   return channel_->Stream(kRankGenerate, request, kGenerateLimit, std::move(on_chunk),
-                          std::move(done));
+                          std::move(done), transport::HandOver::kChannelThread);
 }
 
 }  // namespace macrame::runtime

@@ -120,8 +120,8 @@ class SimNetwork::Channel final : public transport::PeerChannel {
   }
   transport::CallHandle CallStream(std::string_view method,
                                    const google::protobuf::MessageLite& request, MakeMessage make,
-                                   Duration timeout,
-                                   std::function<void(absl::Status)> done) override {
+                                   Duration timeout, std::function<void(absl::Status)> done,
+                                   transport::HandOver) override {
     return Start(
         method, request, timeout,
         [make = std::move(make)](const std::string& bytes) {

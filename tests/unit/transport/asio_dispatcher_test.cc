@@ -29,6 +29,20 @@ TEST(AsioDispatcherTest, TasksOfOtherThreadsRunOnTheOwnerThreadInOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[i], i);
 }
 
+TEST(AsioDispatcherTest, ATimerThatABusyThreadKeptWaitingIsObserved) {
+  AsioDispatcher dispatcher;
+  std::vector<Duration> delays;
+  dispatcher.ObserveDelays([&](Duration delay) { delays.push_back(delay); });
+  dispatcher.PostAfter(milliseconds(5), [&] { dispatcher.Stop(); });
+  dispatcher.Post([&] {
+    const MonotonicTime begun = dispatcher.Now();
+    while (dispatcher.Now() - begun < milliseconds(30)) std::this_thread::yield();
+  });
+  dispatcher.Run();
+  ASSERT_EQ(delays.size(), 1u);
+  EXPECT_GE(delays[0], milliseconds(20));
+}
+
 TEST(AsioDispatcherTest, TimersFireNotBeforeTheirTime) {
   AsioDispatcher dispatcher;
   const MonotonicTime start = dispatcher.Now();

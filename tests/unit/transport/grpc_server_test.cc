@@ -11,8 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/agent.pb.h"
@@ -502,6 +504,39 @@ TEST_F(GrpcServerTest, AStreamArrivesWholeAndInOrder) {
   dispatcher_.Run();
   EXPECT_TRUE(end.ok()) << end;
   EXPECT_EQ(next, 500u);
+}
+
+TEST_F(GrpcServerTest, AStreamHandedOverAsideWaitsForNothingOnTheOwnerThread) {
+  StartTls();
+  std::atomic<uint32_t> come = 0;
+  on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
+    for (int i = 0; i < 50; ++i) {
+      v1::GenerateChunk chunk;
+      chunk.set_completion_tokens(i);
+      EXPECT_TRUE(stream.Write(chunk));
+    }
+    // The owner thread is busy until all have come.
+    const auto limit = std::chrono::steady_clock::now() + seconds(10);
+    while (come < 50 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT_EQ(come, 50u);
+    stream.Finish(absl::OkStatus());
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  absl::Status end = absl::UnknownError("not ended");
+  channel->Stream(
+      kStream, v1::GenerateRequest(), seconds(15),
+      [&](v1::GenerateChunk chunk) {
+        EXPECT_FALSE(dispatcher_.IsOwnerThread());
+        EXPECT_EQ(chunk.completion_tokens(), come++);
+      },
+      [&](absl::Status status) {
+        EXPECT_TRUE(dispatcher_.IsOwnerThread());
+        end = status;
+        dispatcher_.Stop();
+      },
+      HandOver::kChannelThread);
+  dispatcher_.Run();
+  EXPECT_TRUE(end.ok()) << end;
 }
 
 TEST_F(GrpcServerTest, CancellingAStreamReachesTheHandler) {

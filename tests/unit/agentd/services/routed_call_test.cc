@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -67,7 +69,7 @@ class RoutedCallTest : public ::testing::Test {
           ASSERT_FALSE(ended_.has_value()) << "told twice";
           ended_ = status;
         });
-    call_->Try();
+    call_->Start();
   }
 
   void Answer(size_t attempt, const std::string& text) {
@@ -323,6 +325,32 @@ TEST_F(RoutedCallTest, WhoGoesAwayIsNotSentAgain) {
   dispatcher_.AdvanceBy(kEntryWaitMax);
   EXPECT_EQ(sent_.size(), 1u);
   EXPECT_TRUE(ended_.has_value());
+}
+
+// Chunks come on threads of their own; the end is told on the owner thread, once, and no chunk
+// comes with it or after it.
+TEST_F(RoutedCallTest, ChunksThatComeMeanwhileEndWhereTheCallEnds) {
+  for (int round = 0; round < 200; ++round) {
+    Place(kFirst, 1);
+    Ask();
+    const RoutedCall::ChunkCallback chunk_callback = sent_.back().chunk;
+    std::atomic<bool> stop = false;
+    std::thread rank([&] {
+      v1::GenerateChunk chunk;
+      chunk.set_text("x");
+      while (!stop) chunk_callback(chunk);
+    });
+    if (round % 2 == 0) std::this_thread::yield();
+    call_->End(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT", "this node stops"));
+    ASSERT_TRUE(ended_.has_value());
+    const size_t told = text_.size();
+    std::this_thread::yield();
+    stop = true;
+    rank.join();
+    EXPECT_EQ(text_.size(), told);
+    ended_.reset();
+    text_.clear();
+  }
 }
 
 }  // namespace
