@@ -8,13 +8,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "agentd/base/web_url.h"
 #include "proto/suggestions.h"
 #include "transport/log_tail.h"
 #include "transport/trust.h"
@@ -29,13 +29,7 @@ absl::string_view View(std::string_view text) {
 
 // As browsers write them in the header Origin.
 bool IsWebOrigin(const std::string& text) {
-  if (text == "*") return true;
-  const size_t scheme = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : 0;
-  return scheme > 0 && text.size() > scheme &&
-         std::all_of(text.begin() + static_cast<std::ptrdiff_t>(scheme), text.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                  std::string_view(".-_:[]").find(c) != std::string_view::npos;
-         });
+  return text == "*" || !AuthorityOfOrigin(text).empty();
 }
 
 // "NAME=MODEL"; a '*' stands at the NAME's end alone.

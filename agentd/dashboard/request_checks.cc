@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agentd/base/web_url.h"
 
 namespace macrame::agentd::dashboard {
 
@@ -14,11 +15,8 @@ bool IsFromAnotherSite(absl::string_view fetch_site, absl::string_view origin,
            !absl::EqualsIgnoreCase(fetch_site, "none");
   }
   if (origin.empty()) return false;
-  absl::string_view authority = origin;
-  if (!absl::ConsumePrefix(&authority, "http://") && !absl::ConsumePrefix(&authority, "https://")) {
-    return true;  // "null", or an extension's
-  }
-  return !absl::EqualsIgnoreCase(authority, host);
+  const std::string authority = AuthorityOfOrigin(origin);
+  return authority.empty() || !absl::EqualsIgnoreCase(authority, host);
 }
 
 bool EtagMatches(absl::string_view if_none_match, absl::string_view etag) {

@@ -5,20 +5,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "agentd/base/web_url.h"
 
 namespace macrame::agentd {
 namespace {
-
-bool IsPort(absl::string_view text) {
-  return text.size() <= 5 && std::all_of(text.begin(), text.end(),
-                                         [](unsigned char c) { return absl::ascii_isdigit(c); });
-}
-
-bool IsHostCharacter(unsigned char c) {
-  return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':';
-}
 
 bool IsAddress(const std::string& host, bool* loopback) {
   in_addr four{};
@@ -35,24 +26,6 @@ bool IsAddress(const std::string& host, bool* loopback) {
 }
 
 }  // namespace
-
-std::string HostOf(absl::string_view authority) {
-  absl::string_view host = authority, port;
-  if (!authority.empty() && authority.front() == '[') {
-    const size_t close = authority.find(']');
-    if (close == absl::string_view::npos) return "";
-    host = authority.substr(1, close - 1);
-    const absl::string_view rest = authority.substr(close + 1);
-    if (!rest.empty() && rest.front() != ':') return "";
-    port = rest.empty() ? rest : rest.substr(1);
-  } else if (const size_t colon = authority.find(':'); colon != absl::string_view::npos) {
-    host = authority.substr(0, colon);
-    port = authority.substr(colon + 1);
-  }
-  if (!IsPort(port) || !std::all_of(host.begin(), host.end(), IsHostCharacter)) return "";
-  if (!host.empty() && host.back() == '.') host.remove_suffix(1);
-  return absl::AsciiStrToLower(host);
-}
 
 bool IsHostAllowed(absl::string_view host, bool over_loopback,
                    const std::vector<std::string>& allowed_hosts) {

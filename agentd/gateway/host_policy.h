@@ -10,12 +10,9 @@
 
 namespace macrame::agentd {
 
-// The host without its port, lower case, without brackets and closing dot; empty when `authority`
-// is malformed.
-std::string HostOf(absl::string_view authority);
-
-// A name passes when it is localhost or one of `allowed_hosts`; an address when it is a loopback
-// one or, on a connection to an address beyond loopback, any: an address can't be rebound.
+// `host` as HostOf has it (base/web_url.h). A name passes when it is localhost or one of
+// `allowed_hosts`; an address when it is a loopback one or, on a connection to an address beyond
+// loopback, any: an address can't be rebound.
 bool IsHostAllowed(absl::string_view host, bool over_loopback,
                    const std::vector<std::string>& allowed_hosts);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agentd/base/web_url.h"
 #include "agentd/gateway/answer_writers.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/host_policy.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agentd/base/web_url.h"
 #include "agentd/dashboard/assets.h"
 #include "agentd/dashboard/request_checks.h"
 #include "agentd/gateway/asio_names.h"

@@ -4,10 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agentd/base/web_url.h"
 #include "agentd/dashboard/assets.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/ollama_answer.h"
@@ -217,23 +216,6 @@ ApiError DescribeFailure(const absl::Status& status, const std::string& model,
   return ApiErrorFromStatus(ReasonStatus(
       absl::StatusCode::kUnavailable, reasons::kNotReady,
       absl::StrCat("The model '", model, "' is being brought up; try again in a moment")));
-}
-
-std::string PercentDecode(absl::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escaped = text[i] == '%' && i + 2 < text.size() &&
-                         absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
-                         absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]));
-    int value = 0;
-    if (escaped && absl::SimpleHexAtoi(absl::string_view(text.data() + i + 1, 2), &value)) {
-      out.push_back(static_cast<char>(value));
-      i += 2;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
 }
 
 }  // namespace macrame::agentd

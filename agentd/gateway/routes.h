@@ -90,7 +90,4 @@ ApiError DescribeFailure(const absl::Status& status, const std::string& model,
 // 404, with the names of those that are loaded.
 ApiError UnknownModel(const std::string& model, InferenceBackend& backend);
 
-// "%2F" and the like; malformed ones stay as they are.
-std::string PercentDecode(absl::string_view text);
-
 }  // namespace macrame::agentd

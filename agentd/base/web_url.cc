@@ -1,0 +1,52 @@
+#include "agentd/base/web_url.h"
+
+#include <algorithm>
+#include <boost/url/parse.hpp>
+#include <boost/url/pct_string_view.hpp>
+#include <boost/url/src.hpp>  // the library itself: it is compiled here and nowhere else
+
+#include "absl/strings/ascii.h"
+
+namespace macrame::agentd {
+namespace {
+
+namespace urls = boost::urls;
+
+constexpr size_t kPortDigitsMax = 5;
+
+urls::string_view View(absl::string_view text) { return {text.data(), text.size()}; }
+
+bool IsHostCharacter(unsigned char c) {
+  return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':';
+}
+
+}  // namespace
+
+std::string HostOf(absl::string_view text) {
+  const auto authority = urls::parse_authority(View(text));
+  if (!authority || authority->has_userinfo() || authority->port().size() > kPortDigitsMax) {
+    return "";
+  }
+  std::string host(authority->encoded_host_address());
+  if (!std::all_of(host.begin(), host.end(), IsHostCharacter)) return "";
+  if (!host.empty() && host.back() == '.') host.pop_back();
+  return absl::AsciiStrToLower(host);
+}
+
+std::string AuthorityOfOrigin(absl::string_view text) {
+  const auto origin = urls::parse_uri(View(text));
+  if (!origin || !origin->encoded_path().empty() || origin->has_query() || origin->has_fragment()) {
+    return "";
+  }
+  const bool is_web =
+      origin->scheme_id() == urls::scheme::http || origin->scheme_id() == urls::scheme::https;
+  std::string authority(origin->encoded_authority().data(), origin->encoded_authority().size());
+  return is_web && !HostOf(authority).empty() ? authority : "";
+}
+
+std::string PercentDecode(absl::string_view text) {
+  const auto encoded = urls::make_pct_string_view(View(text));
+  return encoded ? encoded->decode() : std::string(text);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,23 @@
+#pragma once
+
+// Parts of the URLs that HTTP clients send and owners write, read by Boost.URL. Pure.
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace macrame::agentd {
+
+// Of an authority ("host", "host:port", "[address]:port"): the host alone, lower case, without
+// brackets and closing dot. Empty: it is malformed, names a user, or its host has other characters
+// than names and addresses have.
+std::string HostOf(absl::string_view authority);
+
+// Of a web page's origin, as browsers write it in the header Origin ("https://host:port"): its
+// authority. Empty: it is none, "null" and those of browsers' extensions among them.
+std::string AuthorityOfOrigin(absl::string_view origin);
+
+// "%2F" and the like become what they stand for; a text with a malformed one stays as it is.
+std::string PercentDecode(absl::string_view text);
+
+}  // namespace macrame::agentd

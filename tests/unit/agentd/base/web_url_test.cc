@@ -1,0 +1,43 @@
+#include "agentd/base/web_url.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+TEST(WebUrl, FindsTheHostInAnAuthority) {
+  EXPECT_EQ(HostOf("localhost"), "localhost");
+  EXPECT_EQ(HostOf("LocalHost:8000"), "localhost");
+  EXPECT_EQ(HostOf("localhost."), "localhost");
+  EXPECT_EQ(HostOf("mac_mini-1.local"), "mac_mini-1.local");
+  EXPECT_EQ(HostOf("127.0.0.1:8000"), "127.0.0.1");
+  EXPECT_EQ(HostOf("[::1]:8000"), "::1");
+  EXPECT_EQ(HostOf("[::1]"), "::1");
+  for (const char* bad :
+       {"", "[::1", "[::1]x", "a b", "localhost:80000000", "localhost:8x", "user@localhost",
+        "localhost/../x", "local\xC3\xA9", "loc%61lhost", "a!b", ":80", "http://localhost"}) {
+    EXPECT_EQ(HostOf(bad), "") << bad;
+  }
+}
+
+TEST(WebUrl, AnOriginIsASchemeOfTheWebAndAnAuthority) {
+  EXPECT_EQ(AuthorityOfOrigin("http://localhost:3000"), "localhost:3000");
+  EXPECT_EQ(AuthorityOfOrigin("https://a.example"), "a.example");
+  EXPECT_EQ(AuthorityOfOrigin("http://[::1]:8"), "[::1]:8");
+  for (const char* bad : {"", "null", "*", "localhost", "https://", "https://a/", "https://a/b",
+                          "https://a?b", "https://a#b", "https://u@a", "https://a b",
+                          "chrome-extension://abc", "file:///etc/passwd"}) {
+    EXPECT_EQ(AuthorityOfOrigin(bad), "") << bad;
+  }
+}
+
+TEST(WebUrl, EscapesBecomeWhatTheyStandForUnlessOneIsMalformed) {
+  EXPECT_EQ(PercentDecode("mlx-community%2FTiny"), "mlx-community/Tiny");
+  EXPECT_EQ(PercentDecode("a+b"), "a+b");
+  EXPECT_EQ(PercentDecode("a%00b"), std::string("a\0b", 3));
+  EXPECT_EQ(PercentDecode("a%2"), "a%2");
+  EXPECT_EQ(PercentDecode("%zz%41"), "%zz%41");
+}
+
+}  // namespace
+}  // namespace macrame::agentd
