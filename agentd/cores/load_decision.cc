@@ -99,4 +99,15 @@ LoadDecision DecideLoad(const PlannedLoad& load, const ClusterView& state) {
   return decision;
 }
 
+UnusedStep NextStep(const UnusedQuestion& question) {
+  const bool needs_memory = question.is_short || question.frees_some;
+  if (!question.may_unload || question.is_wanted || !needs_memory) return UnusedStep::kLoad;
+  if (!question.is_short) {
+    return question.asked_if_ever ? UnusedStep::kAwait : UnusedStep::kUnload;
+  }
+  if (question.is_being_freed) return UnusedStep::kPlanAgain;
+  const bool is_hopeless = question.asked_if_ever || !question.may_wait;
+  return is_hopeless ? UnusedStep::kLoad : UnusedStep::kPlanIfEver;
+}
+
 }  // namespace macrame::agentd

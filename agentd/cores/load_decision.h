@@ -41,4 +41,25 @@ struct LoadDecision {
 
 LoadDecision DecideLoad(const PlannedLoad& load, const ClusterView& state);
 
+// A plan of an order to load for which models that nobody uses may be unloaded.
+struct UnusedQuestion {
+  bool may_unload = false;      // the order says so
+  bool is_wanted = false;       // it is served or being brought up: it needs nobody's memory
+  bool is_short = false;        // there is no plan, for want of memory
+  bool frees_some = false;      // the plan takes the memory of models that would go for it
+  bool asked_if_ever = false;   // it was planned as if models in use could go as well
+  bool is_being_freed = false;  // models are going whose memory is not free yet
+  bool may_wait = false;        // time is left to wait for models to be unused
+};
+
+enum class UnusedStep {
+  kLoad,        // what the plan says, be it a refusal
+  kPlanAgain,   // when what is going has gone
+  kPlanIfEver,  // as if models in use could go: whether waiting for them is of use
+  kAwait,       // until models are not used any more
+  kUnload,      // those that the plan takes the memory of; then it is planned again
+};
+
+UnusedStep NextStep(const UnusedQuestion& question);
+
 }  // namespace macrame::agentd

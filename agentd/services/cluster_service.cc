@@ -287,23 +287,31 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
     if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
     const std::string name = DeploymentNameOf(attempt.request, outcome->model);
     const MonotonicTime now = parts_.dispatcher.Now();
-    const bool is_short = outcome->result.failure().code() == reasons::kMemoryShort;
     const std::vector<std::string> go = UnusedToUnload(outcome->result, unused);
-    // What is wanted already needs nobody's memory.
-    const bool is_wanted = parts_.replicator.desired().FindDeployment(name) != nullptr;
-    if (!may_unload || is_wanted || (!is_short && go.empty())) {
-      return LoadPlanned(attempt, *outcome);
-    }
-    if (is_short && now < freed_until_) return TryLoadAfter(kFreedPause, attempt);
-    if (is_short && (attempt.asks_if_ever || now >= attempt.waits_until)) {
-      return LoadPlanned(attempt, *outcome);
-    }
+    UnusedQuestion question;
+    question.may_unload = may_unload;
+    question.is_wanted = parts_.replicator.desired().FindDeployment(name) != nullptr;
+    question.is_short = outcome->result.failure().code() == reasons::kMemoryShort;
+    question.frees_some = !go.empty();
+    question.asked_if_ever = attempt.asks_if_ever;
+    question.is_being_freed = now < freed_until_;
+    question.may_wait = now < attempt.waits_until;
     LoadAttempt next = attempt;
-    next.asks_if_ever = is_short;
-    if (is_short) return TryLoad(std::move(next));
-    if (attempt.asks_if_ever) return AwaitUnused(std::move(next), go);
-    if (!WriteWaiting(attempt, absl::StrCat(absl::StrJoin(go, ", "), " is unloaded for it")))
-      return;
+    next.asks_if_ever = question.is_short;
+    switch (NextStep(question)) {
+      case UnusedStep::kLoad:
+        return LoadPlanned(attempt, *outcome);
+      case UnusedStep::kPlanAgain:
+        return TryLoadAfter(kFreedPause, attempt);
+      case UnusedStep::kPlanIfEver:
+        return TryLoad(std::move(next));
+      case UnusedStep::kAwait:
+        return AwaitUnused(std::move(next), go);
+      case UnusedStep::kUnload:
+        break;
+    }
+    const std::string why = absl::StrCat(absl::StrJoin(go, ", "), " is unloaded for it");
+    if (!WriteWaiting(attempt, why)) return;
     UnloadFor(name, go, [this, next](const absl::Status& gone) {
       if (!gone.ok()) return next.stream.Finish(gone);
       TryLoad(next);

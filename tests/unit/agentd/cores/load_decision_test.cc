@@ -140,5 +140,47 @@ TEST_F(LoadDecisionTest, MoreReplicasThanNodesAreRefusedBeforeAnythingChanges) {
   EXPECT_TRUE(Decide().wanted.has_value());
 }
 
+TEST(UnusedStep, WithoutLeaveOrNeedOfMemoryThePlanIsTaken) {
+  UnusedQuestion question;
+  question.is_short = true;
+  question.may_wait = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kLoad) << "the order does not say that models may go";
+  question.may_unload = true;
+  question.is_wanted = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kLoad) << "what is served needs nobody's memory";
+  question.is_wanted = question.is_short = false;
+  EXPECT_EQ(NextStep(question), UnusedStep::kLoad) << "it fits";
+}
+
+TEST(UnusedStep, APlanThatTakesAnUnusedModelsMemoryHasItUnloaded) {
+  UnusedQuestion question;
+  question.may_unload = question.frees_some = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kUnload);
+}
+
+TEST(UnusedStep, WhatFitsOnlyWithoutModelsInUseWaitsForThemAsLongAsItMay) {
+  UnusedQuestion question;
+  question.may_unload = question.is_short = question.may_wait = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kPlanIfEver);
+  // Planned as if they could go, it fits: once they are unused.
+  UnusedQuestion ever = question;
+  ever.asked_if_ever = ever.frees_some = true;
+  ever.is_short = false;
+  EXPECT_EQ(NextStep(ever), UnusedStep::kAwait);
+  ever.is_short = true;
+  EXPECT_EQ(NextStep(ever), UnusedStep::kLoad) << "it never fits, and is told so";
+  question.may_wait = false;
+  EXPECT_EQ(NextStep(question), UnusedStep::kLoad) << "its time is over";
+}
+
+TEST(UnusedStep, MemoryThatIsBeingFreedIsWaitedForBeforeMoreModelsGo) {
+  UnusedQuestion question;
+  question.may_unload = question.is_short = question.is_being_freed = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kPlanAgain);
+  question.is_short = false;
+  question.frees_some = true;
+  EXPECT_EQ(NextStep(question), UnusedStep::kUnload) << "it has a plan already";
+}
+
 }  // namespace
 }  // namespace macrame::agentd
