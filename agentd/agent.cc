@@ -10,6 +10,7 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/base/version.h"
+#include "agentd/cores/cluster_pause.h"
 #include "agentd/cores/member_list.h"
 #include "agentd/cores/node_news.h"
 #include "agentd/node/lost_nodes.h"
@@ -300,6 +301,8 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.link_service.RegisterAgent(*server);
   parts_.link_service.RegisterCluster(*server);
   parts_.trace_service.RegisterAgent(*server);
+  parts_.verify_service.RegisterAgent(*server);
+  parts_.pause_service.Register(*server);
   parts_.enrolment.RegisterAgent(*server);
   parts_.event_service.Register(*server);
   parts_.access_service.RegisterCluster(*server);
@@ -692,6 +695,9 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
         parts_.own.id().value()));
   }
   AddOneWay(problems);
+  if (const v1::ClusterPause* pause = parts_.replicator.desired().pause(); pause != nullptr) {
+    problems.push_back(PausedReason(*pause));
+  }
   if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
   if (const auto keys = KeysReason()) problems.push_back(*keys);
   if (!parts_.audit.trouble().empty()) {

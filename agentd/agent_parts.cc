@@ -231,6 +231,8 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       link_service({dispatcher, links, views, election, replicator, members, channels,
                     gang_controller, *supervisor, self, [this] { return reporter.Problems(); }}),
       trace_service({channels, replicator, *supervisor, self}),
+      verify_service({dispatcher, channels, members, *library, replicator, self}),
+      pause_service({dispatcher, election, channels, own}, replicator),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
@@ -260,6 +262,8 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
   cluster_service.Register(*local_server);
   link_service.RegisterCluster(*local_server);
   trace_service.RegisterCluster(*local_server);
+  verify_service.RegisterCluster(*local_server);
+  pause_service.Register(*local_server);
   enrolment.RegisterLocal(*local_server);
   metrics_service.RegisterLocal(*local_server);
   event_service.Register(*local_server);

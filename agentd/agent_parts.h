@@ -39,8 +39,10 @@
 #include "agentd/services/link_service.h"
 #include "agentd/services/metrics_service.h"
 #include "agentd/services/model_demand.h"
+#include "agentd/services/pause_service.h"
 #include "agentd/services/status_reporter.h"
 #include "agentd/services/trace_service.h"
+#include "agentd/services/verify_service.h"
 #include "agentd/state/audit_log.h"
 #include "agentd/state/lease_client.h"
 #include "agentd/state/member_writer.h"
@@ -116,6 +118,8 @@ struct AgentParts {
   HeartbeatSender heartbeats;
   LinkService link_service;
   TraceService trace_service;
+  VerifyService verify_service;
+  PauseService pause_service;
   AgentService agent_service;
   ClusterService cluster_service;
   EnrolmentService enrolment;

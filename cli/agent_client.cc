@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <mutex>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/access.grpc.pb.h"
@@ -17,6 +18,7 @@ namespace macrame::cli {
 namespace {
 
 constexpr std::chrono::seconds kMeasureLimit{100};
+constexpr std::chrono::hours kVerifyLimit{6};
 constexpr std::chrono::seconds kAnswerLimit{10};
 // Planning and unloading may ask other nodes.
 constexpr std::chrono::seconds kWorkLimit{60};
@@ -40,48 +42,34 @@ class AgentClient::Impl {
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
     const auto channel = grpc::CreateCustomChannel(transport::SocketTarget(socket_path_),
                                                    grpc::InsecureChannelCredentials(), arguments);
-    stub_ = v1::ClusterService::NewStub(channel);
-    enrolment_stub_ = v1::EnrolmentService::NewStub(channel);
-    operation_stub_ = v1::OperationService::NewStub(channel);
-    access_stub_ = v1::AccessService::NewStub(channel);
+    stubs_ = {v1::ClusterService::NewStub(channel), v1::EnrolmentService::NewStub(channel),
+              v1::OperationService::NewStub(channel), v1::AccessService::NewStub(channel)};
   }
 
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                                            Response*),
+  template <typename OneStub, typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (OneStub::*method)(grpc::ClientContext*, const Request&,
+                                                               Response*),
                                const Request& request, std::chrono::seconds limit) {
-    return AskOf(stub_.get(), method, request, limit);
-  }
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Ask(grpc::Status (EnrolmentStub::*method)(grpc::ClientContext*,
-                                                                     const Request&, Response*),
-                               const Request& request, std::chrono::seconds limit) {
-    return AskOf(enrolment_stub_.get(), method, request, limit);
-  }
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Ask(grpc::Status (OperationStub::*method)(grpc::ClientContext*,
-                                                                     const Request&, Response*),
-                               const Request& request, std::chrono::seconds limit) {
-    return AskOf(operation_stub_.get(), method, request, limit);
-  }
-
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Ask(grpc::Status (AccessStub::*method)(grpc::ClientContext*,
-                                                                  const Request&, Response*),
-                               const Request& request, std::chrono::seconds limit) {
-    return AskOf(access_stub_.get(), method, request, limit);
+    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
+    grpc::ClientContext context;
+    Response response;
+    const Guard guard(*this, context, limit);
+    const grpc::Status status =
+        (std::get<std::unique_ptr<OneStub>>(stubs_).get()->*method)(&context, request, &response);
+    if (!status.ok()) return Describe(status);
+    return response;
   }
 
   // `on_message` returns false to end the stream early.
-  template <typename Request, typename Message, typename OnMessage>
-  absl::Status Stream(std::unique_ptr<grpc::ClientReader<Message>> (Stub::*method)(
+  template <typename OneStub, typename Request, typename Message, typename OnMessage>
+  absl::Status Stream(std::unique_ptr<grpc::ClientReader<Message>> (OneStub::*method)(
                           grpc::ClientContext*, const Request&),
                       const Request& request, std::chrono::milliseconds limit,
                       const OnMessage& on_message) {
     if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
     grpc::ClientContext context;
     const Guard guard(*this, context, limit);
-    auto reader = (stub_.get()->*method)(&context, request);
+    auto reader = (std::get<std::unique_ptr<OneStub>>(stubs_).get()->*method)(&context, request);
     Message message;
     bool ended_here = false;
     while (reader->Read(&message)) {
@@ -101,20 +89,6 @@ class AgentClient::Impl {
   }
 
  private:
-  template <typename OneStub, typename Request, typename Response>
-  absl::StatusOr<Response> AskOf(OneStub* stub,
-                                 grpc::Status (OneStub::*method)(grpc::ClientContext*,
-                                                                 const Request&, Response*),
-                                 const Request& request, std::chrono::seconds limit) {
-    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
-    grpc::ClientContext context;
-    Response response;
-    const Guard guard(*this, context, limit);
-    const grpc::Status status = (stub->*method)(&context, request, &response);
-    if (!status.ok()) return Describe(status);
-    return response;
-  }
-
   // The context of the one call under way, for Cancel().
   class Guard {
    public:
@@ -154,10 +128,9 @@ class AgentClient::Impl {
 
   const std::string socket_path_;
   bool is_checked_ = false;
-  std::unique_ptr<Stub> stub_;
-  std::unique_ptr<EnrolmentStub> enrolment_stub_;
-  std::unique_ptr<OperationStub> operation_stub_;
-  std::unique_ptr<AccessStub> access_stub_;
+  std::tuple<std::unique_ptr<Stub>, std::unique_ptr<EnrolmentStub>, std::unique_ptr<OperationStub>,
+             std::unique_ptr<AccessStub>>
+      stubs_;
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // guarded by mutex_
   bool cancelled_ = false;                  // guarded by mutex_
@@ -306,9 +279,29 @@ absl::StatusOr<v1::SetCordonResponse> AgentClient::SetCordon(const v1::SetCordon
   return impl_->Ask(&OperationStub::SetCordon, request, kWorkLimit);
 }
 
+absl::StatusOr<v1::MarkNodeResponse> AgentClient::MarkNode(const v1::MarkNodeRequest& request) {
+  return impl_->Ask(&OperationStub::MarkNode, request, kWorkLimit);
+}
+
+absl::StatusOr<v1::PauseClusterResponse> AgentClient::PauseCluster(v1::PauseOrder order) {
+  v1::PauseClusterRequest request;
+  request.set_order(order);
+  return impl_->Ask(&OperationStub::PauseCluster, request, kWorkLimit);
+}
+
 absl::StatusOr<v1::ListEventsResponse> AgentClient::ListEvents(
     const v1::ListEventsRequest& request) {
   return impl_->Ask(&OperationStub::ListEvents, request, kAnswerLimit);
+}
+
+absl::Status AgentClient::VerifyModel(
+    const v1::VerifyModelRequest& request,
+    const std::function<void(const v1::ModelVerification&)>& on_progress) {
+  return impl_->Stream(&OperationStub::VerifyModel, request, kVerifyLimit,
+                       [&](const v1::ModelVerification& progress) {
+                         on_progress(progress);
+                         return true;
+                       });
 }
 
 absl::StatusOr<v1::CreateKeyResponse> AgentClient::CreateKey(const v1::CreateKeyRequest& request) {

@@ -67,7 +67,13 @@ class AgentClient {
   absl::StatusOr<v1::ApproveNodeResponse> ApproveNode(const v1::ApproveNodeRequest& request);
   absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
   absl::StatusOr<v1::SetCordonResponse> SetCordon(const v1::SetCordonRequest& request);
+  absl::StatusOr<v1::MarkNodeResponse> MarkNode(const v1::MarkNodeRequest& request);
+  absl::StatusOr<v1::PauseClusterResponse> PauseCluster(v1::PauseOrder order);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
+
+  // Reads all files of the model on each node: as long as the slowest disk takes.
+  absl::Status VerifyModel(const v1::VerifyModelRequest& request,
+                           const std::function<void(const v1::ModelVerification&)>& on_progress);
 
   absl::StatusOr<v1::CreateKeyResponse> CreateKey(const v1::CreateKeyRequest& request);
   absl::StatusOr<v1::ListKeysResponse> ListKeys();

@@ -81,6 +81,7 @@ void AddCommands(CommandTree& tree) {
   AddNodesForget(tree);
   AddNodesApprove(tree);
   AddNodesRevoke(tree);
+  AddNodesMark(tree);
   AddCordon(tree);
   AddStatus(tree);
   AddTop(tree);
@@ -91,6 +92,7 @@ void AddCommands(CommandTree& tree) {
   AddModelImport(tree, model);
   AddModelInfer(tree, model);
   AddModelCheck(tree, model);
+  AddModelVerify(tree, model);
   AddModelStatus(tree, model);
   AddModelStats(tree, model);
   AddModelUnload(tree, model);
@@ -109,6 +111,7 @@ void AddCommands(CommandTree& tree) {
   AddClusterJoin(tree, cluster);
   AddClusterStatus(tree, cluster);
   AddClusterHealth(tree, cluster);
+  AddClusterPause(tree, cluster);
   AddLinks(tree);
   AddDoctor(tree);
   AddStats(tree);

@@ -89,6 +89,10 @@ absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& opti
 // The id of the node that `name` (a hostname, or four or more digits of an id) means.
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name);
 
+// The same, or those of all nodes with the label that "KEY=VALUE" names.
+absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& status,
+                                                     const std::string& name);
+
 // Ids of all of them; asks the agent only when there are any.
 absl::StatusOr<std::vector<std::string>> ResolveNodes(AgentClient& client,
                                                       const std::vector<std::string>& names);
@@ -113,6 +117,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model);
 void AddModelImport(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelCheck(CommandTree& tree, CLI::App* model);
+void AddModelVerify(CommandTree& tree, CLI::App* model);
 void AddModelStatus(CommandTree& tree, CLI::App* model);
 void AddModelStats(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
@@ -128,6 +133,7 @@ void AddClusterToken(CommandTree& tree, CLI::App* cluster);
 void AddClusterJoin(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddClusterHealth(CommandTree& tree, CLI::App* cluster);
+void AddClusterPause(CommandTree& tree, CLI::App* cluster);  // `drain`, `stop`, `start`
 void AddVersion(CommandTree& tree);
 void AddLinks(CommandTree& tree);
 void AddStats(CommandTree& tree);
@@ -135,6 +141,7 @@ void AddMetrics(CommandTree& tree);
 void AddNodesForget(CommandTree& tree);  // these after AddNodes
 void AddNodesApprove(CommandTree& tree);
 void AddNodesRevoke(CommandTree& tree);
+void AddNodesMark(CommandTree& tree);  // `nodes label`, `nodes dedicate`
 void AddSpeeds(CommandTree& tree);
 void AddDoctor(CommandTree& tree);
 void AddExport(CommandTree& tree);

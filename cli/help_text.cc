@@ -76,6 +76,11 @@ constexpr std::array kExamples = {
     Examples{"clusterctl cluster health",
              "  clusterctl cluster health\n"
              "  clusterctl cluster health > /dev/null && echo fine\n"},
+    Examples{"clusterctl cluster drain", "  clusterctl cluster drain --deadline 5m\n"},
+    Examples{"clusterctl cluster stop",
+             "  clusterctl cluster stop\n"
+             "  clusterctl cluster stop --deadline 5m && clusterctl cluster start\n"},
+    Examples{"clusterctl cluster start", "  clusterctl cluster start\n"},
     Examples{"clusterctl events",
              "  clusterctl events --since 1h\n"
              "  clusterctl events -f -o json\n"},
@@ -87,6 +92,9 @@ constexpr std::array kExamples = {
     Examples{"clusterctl model status",
              "  clusterctl model status\n"
              "  clusterctl model status qwen3-4b --detail\n"},
+    Examples{"clusterctl model verify",
+             "  clusterctl model verify qwen3-4b\n"
+             "  clusterctl model verify qwen3-4b --node mini-2,mini-3\n"},
     Examples{"clusterctl debug bundle", "  clusterctl debug bundle --out bundle.tar.gz\n"},
     Examples{"clusterctl help",
              "  clusterctl help --man | man -l -\n"
@@ -100,6 +108,13 @@ constexpr std::array kExamples = {
     Examples{"clusterctl audit show", "  clusterctl audit show --since 1d\n"},
     Examples{"clusterctl audit verify", "  clusterctl audit verify\n"},
     Examples{"clusterctl audit export", "  clusterctl audit export > audit.jsonl\n"},
+    Examples{"clusterctl nodes label",
+             "  clusterctl nodes label mini-2 rack=a\n"
+             "  clusterctl nodes label mini-2 rack-\n"
+             "  clusterctl model load qwen3-4b --nodes rack=a\n"},
+    Examples{"clusterctl nodes dedicate",
+             "  clusterctl nodes dedicate mini-2 acme\n"
+             "  clusterctl nodes dedicate mini-2 --none\n"},
     Examples{"clusterctl nodes forget", "  clusterctl nodes forget mini-2\n"},
 };
 

@@ -141,9 +141,9 @@ absl::StatusOr<std::vector<std::string>> ResolveNodes(AgentClient& client,
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
   for (const std::string& name : names) {
-    const auto id = ResolveNode(*status, name);
-    if (!id.ok()) return id.status();
-    ids.push_back(*id);
+    const auto found = ResolveEach(*status, name);
+    if (!found.ok()) return found.status();
+    ids.insert(ids.end(), found->begin(), found->end());
   }
   return ids;
 }

@@ -41,12 +41,36 @@ absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const s
                       absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
 }
 
+absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& status,
+                                                     const std::string& name) {
+  const size_t sign = name.find('=');
+  if (sign == std::string::npos) {
+    const absl::StatusOr<std::string> one = ResolveNode(status, name);
+    if (!one.ok()) return one.status();
+    return std::vector<std::string>{*one};
+  }
+  std::vector<std::string> found;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::NodeLabel& label : node.marks().labels()) {
+      const bool fits =
+          label.key() == name.substr(0, sign) && label.value() == name.substr(sign + 1);
+      if (fits) found.push_back(node.identity().node_id());
+    }
+  }
+  if (!found.empty()) return found;
+  return ReasonStatus(
+      absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+      absl::StrCat("no node has the label '", name, "'; 'clusterctl nodes label' gives it one"));
+}
+
 void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
   command->add_option("--context", options->context, "Tokens of prompt and answer together")
       ->check(CLI::Range(1u, kContextMax));
   command->add_option("--parallelism", options->parallelism, "How the model is split")
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
-  command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
+  command
+      ->add_option("--nodes", options->nodes,
+                   "Only these nodes (hostnames, ids, or KEY=VALUE of labels)")
       ->expected(1)
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -149,9 +173,9 @@ absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& opti
   if (!status.ok()) return status.status();
   const auto resolve = [&](const std::vector<std::string>& lists, auto* ids) -> absl::Status {
     for (const std::string& name : NamesIn(lists)) {
-      const auto node_id = ResolveNode(*status, name);
-      if (!node_id.ok()) return node_id.status();
-      *ids->Add() = *node_id;
+      const auto found = ResolveEach(*status, name);
+      if (!found.ok()) return found.status();
+      ids->Add(found->begin(), found->end());
     }
     return absl::OkStatus();
   };

@@ -108,6 +108,14 @@ inline constexpr Method<v1::VersionRequest, v1::VersionResponse> kVersion{
 
 inline constexpr Method<v1::SetCordonRequest, v1::SetCordonResponse> kSetCordon{
     "/macrame.v1.OperationService/SetCordon", Access::kMember};
+inline constexpr Method<v1::MarkNodeRequest, v1::MarkNodeResponse> kMarkNode{
+    "/macrame.v1.OperationService/MarkNode", Access::kMember};
+inline constexpr Method<v1::PauseClusterRequest, v1::PauseClusterResponse> kPauseCluster{
+    "/macrame.v1.OperationService/PauseCluster", Access::kMember};
+inline constexpr StreamMethod<v1::VerifyFilesRequest, v1::NodeModelFiles> kVerifyFiles{
+    "/macrame.v1.FileService/VerifyFiles", Access::kMember};
+inline constexpr StreamMethod<v1::VerifyModelRequest, v1::ModelVerification> kVerifyModel{
+    "/macrame.v1.OperationService/VerifyModel", Access::kLocal};
 inline constexpr Method<v1::ListEventsRequest, v1::ListEventsResponse> kListEvents{
     "/macrame.v1.OperationService/ListEvents", Access::kMember};
 

@@ -66,8 +66,13 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     Put(entry, *node, &parsed_.crashes);
   } else if (const auto cordoned = NameBehind(kCordonPrefix, key)) {
     Put(entry, *cordoned, &parsed_.cordons);
+  } else if (const auto marked = NameBehind(kMarksPrefix, key)) {
+    Put(entry, *marked, &parsed_.marks);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
+  } else if (key == kPauseKey) {
+    v1::ClusterPause pause;
+    if (pause.ParseFromString(entry.value())) parsed_.pause = std::move(pause);
   } else if (key == kLinksKey) {
     if (!parsed_.links.ParseFromString(entry.value())) parsed_.links.Clear();
   } else if (key == kSpeedsKey) {
@@ -79,12 +84,14 @@ void DesiredState::Drop(const std::string& key) const {
   if (const auto name = NameBehind(kDeploymentPrefix, key)) parsed_.deployments.erase(*name);
   if (const auto node = NameBehind(kCrashPrefix, key)) parsed_.crashes.erase(*node);
   if (const auto node = NameBehind(kCordonPrefix, key)) parsed_.cordons.erase(*node);
+  if (const auto node = NameBehind(kMarksPrefix, key)) parsed_.marks.erase(*node);
   if (const auto id = NameBehind(kApiKeyPrefix, key)) parsed_.api_keys.erase(*id);
   if (const auto replica = NameBehind(kGangPrefix, key)) {
     parsed_.gangs.erase(*replica);
     parsed_.removed_epochs.erase(*replica);
   }
   parsed_.refusals.erase(key);
+  if (key == kPauseKey) parsed_.pause.reset();
   if (key == kLinksKey) parsed_.links.Clear();
   if (key == kSpeedsKey) parsed_.speeds.Clear();
 }
@@ -92,6 +99,12 @@ void DesiredState::Drop(const std::string& key) const {
 const v1::Cordon* DesiredState::FindCordon(const std::string& node_id) const {
   const auto found = cordons().find(node_id);
   return found == cordons().end() ? nullptr : &found->second;
+}
+
+const v1::NodeMarks* DesiredState::FindMarks(const std::string& node_id) const {
+  const auto& marks = Fresh().marks;
+  const auto found = marks.find(node_id);
+  return found == marks.end() ? nullptr : &found->second;
 }
 
 const v1::Deployment* DesiredState::FindDeployment(const std::string& name) const {

@@ -28,6 +28,8 @@ class DesiredState {
 
   // Null: the node is not cordoned.
   const v1::Cordon* FindCordon(const std::string& node_id) const;
+  // Null: nothing is said of the node.
+  const v1::NodeMarks* FindMarks(const std::string& node_id) const;
   // Null when nobody wants it, or nothing serves it.
   const v1::Deployment* FindDeployment(const std::string& name) const;
   const v1::GangRecord* FindGang(const std::string& replica) const;
@@ -46,6 +48,10 @@ class DesiredState {
   const std::map<std::string, v1::ApiKey>& api_keys() const { return Fresh().api_keys; }
   // By key.
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
+  // Null: the cluster serves.
+  const v1::ClusterPause* pause() const {
+    return Fresh().pause.has_value() ? &*Fresh().pause : nullptr;
+  }
   // The coordinator's verdicts on links; without a revision before it wrote any.
   const v1::ClusterLinks& links() const { return Fresh().links; }
   // What answers told of speeds.
@@ -58,8 +64,10 @@ class DesiredState {
     std::map<std::string, uint64_t> removed_epochs;
     std::map<std::string, v1::NodeCrashes> crashes;
     std::map<std::string, v1::Cordon> cordons;
+    std::map<std::string, v1::NodeMarks> marks;
     std::map<std::string, v1::ApiKey> api_keys;
     std::map<std::string, v1::TransportRefusal> refusals;
+    std::optional<v1::ClusterPause> pause;
     v1::ClusterLinks links;
     v1::SpeedCorrections speeds;
   };

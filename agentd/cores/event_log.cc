@@ -37,7 +37,14 @@ void EventLog::Observe(const DesiredState& desired, const std::map<std::string, 
     const auto found = names.find(node);
     return found == names.end() ? node.substr(0, 8) : found->second;
   };
+  const v1::ClusterPause* present = desired.pause();
+  const std::string pause = present == nullptr   ? ""
+                            : present->stopped() ? "was stopped"
+                                                 : "was drained";
   if (has_looked_) {
+    if (pause != pause_) {
+      Add(now_unix_ms, kClusterEvent, "the cluster", pause.empty() ? "was started" : pause);
+    }
     for (const auto& [name, is_wanted] : models) {
       if (!models_.contains(name)) Add(now_unix_ms, kModelEvent, name, "was asked for");
     }
@@ -54,6 +61,7 @@ void EventLog::Observe(const DesiredState& desired, const std::map<std::string, 
     }
   }
   has_looked_ = true;
+  pause_ = pause;
   models_ = std::move(models);
   cordons_ = std::move(cordons);
 }

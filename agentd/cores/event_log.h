@@ -25,6 +25,7 @@ inline constexpr char kNodeEvent[] = "node";
 inline constexpr char kCoordinatorEvent[] = "coordinator";
 inline constexpr char kModelEvent[] = "model";
 inline constexpr char kCordonEvent[] = "cordon";
+inline constexpr char kClusterEvent[] = "cluster";
 
 class EventLog {
  public:
@@ -46,6 +47,7 @@ class EventLog {
   bool has_looked_ = false;
   std::map<std::string, bool> models_;   // by deployment
   std::map<std::string, bool> cordons_;  // by node id: whether it is drained
+  std::string pause_;                    // "was drained", "was stopped"; empty: the cluster serves
 };
 
 // What several agents tell, in the order of time; what two of them tell alike is told once, as the

@@ -1,8 +1,8 @@
-// How gangs leave a node that is about to stop, or is drained. The next gang is launched beside the
-// one that serves where the other nodes have room for both: then nobody waits but for the new one
-// to come up. Where they have not, the gang takes no requests any more (its record has no entry
-// node), ends when it has answered those that it has, and is planned then. Either way it has
-// drain_limit, or as long as the order to drain says.
+// How gangs leave a node that is about to stop, is drained, or was dedicated to another tenant. The
+// next gang is launched beside the one that serves where the other nodes have room for both: then
+// nobody waits but for the new one to come up. Where they have not, the gang takes no requests any
+// more (its record has no entry node), ends when it has answered those that it has, and is planned
+// then. Either way it has drain_limit, or as long as the order to drain says.
 
 #include <algorithm>
 #include <utility>
@@ -14,18 +14,27 @@
 
 namespace macrame::agentd {
 
-// The first node of a gang that is about to stop; null: none is.
-const NodeView* GangReconciler::DrainingNode(const Round& round, const Gang& gang) const {
+// It was dedicated to another tenant: the gang must not stay, wherever else it may go.
+bool GangReconciler::MustLeave(const Round& round, const std::string& name, const NodeView& node) {
+  const auto wanted = round.deployments.find(name);
+  return !node.tenant.empty() && wanted != round.deployments.end() &&
+         wanted->second->placement().tenant() != node.tenant;
+}
+
+// The first node that a gang is to leave; null: none.
+const NodeView* GangReconciler::LeavingNode(const Round& round, const std::string& name,
+                                            const Gang& gang) const {
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node != nullptr && IsReachable(*node) && node->draining) return node;
+    if (node == nullptr || !IsReachable(*node)) continue;
+    if (node->draining || MustLeave(round, name, *node)) return node;
   }
   return nullptr;
 }
 
 // True: it is on its way.
-bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Gang& gang,
-                                       const NodeView& leaving) {
+bool GangReconciler::LeaveNode(Round& round, const std::string& name, Gang& gang,
+                               const NodeView& leaving) {
   if (InGrace(round.now)) return false;
   if (gang.stage == Stage::kStarting) {
     const bool has_served = gang.record.ready_unix_ms() != 0;
@@ -39,8 +48,8 @@ bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Ga
     return true;
   }
   // Where nothing else is left it serves until the node stops.
-  const bool waits = round.busy || round.placement.empty() ||
-                     round.now - gang.since < options_.replan_after_eviction;
+  const bool stays = round.placement.empty() && !MustLeave(round, name, leaving);
+  const bool waits = round.busy || stays || round.now - gang.since < options_.replan_after_eviction;
   if (waits) return false;
   gang.is_moving = true;
   AskForPlan(round, name, gang, /*may_evict=*/false);
@@ -51,23 +60,27 @@ bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Ga
 void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& gang) const {
   gang.is_moving = false;
   gang.gave_way = Gang::GaveWay{gang.record.epoch(), round.now, round.now, options_.drain_limit};
-  const NodeView* leaving = DrainingNode(round, gang);
+  const NodeView* leaving = LeavingNode(round, name, gang);
   if (leaving == nullptr) return;
   gang.gave_way->limit = leaving->answers_have.value_or(options_.drain_limit);
+  const std::string why = leaving->answers_have ? "was drained"
+                          : leaving->draining   ? "was about to stop"
+                                                : absl::StrCat("is dedicated to ", leaving->tenant);
   gang.failure =
       MakeReason(reasons::kNodeLeft,
-                 absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which ",
-                              leaving->answers_have ? "was drained" : "was about to stop"),
+                 absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which ", why),
                  leaving->id.value());
 }
 
 // There is no plan beside the gang that serves.
 void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& gang,
                                    v1::Reason why) {
-  const NodeView* leaving = DrainingNode(round, gang);
+  const NodeView* leaving = LeavingNode(round, name, gang);
   // Only room is made by giving way. Other causes pass (the nodes changed while it was planned), or
-  // stay whatever this gang does: then it serves until the node stops.
-  if (leaving == nullptr || why.code() != reasons::kMemoryShort) {
+  // stay whatever this gang does: then it serves until the node stops, unless it may not.
+  const bool stays = leaving == nullptr ||
+                     (why.code() != reasons::kMemoryShort && !MustLeave(round, name, *leaving));
+  if (stays) {
     gang.is_moving = false;
     gang.planned.reset();
     return Enter(gang, Stage::kReady, round.now);

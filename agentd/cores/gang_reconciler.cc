@@ -59,7 +59,7 @@ GangReconciler::Round GangReconciler::MakeRound(const ClusterView& view, Monoton
   for (const auto& [id, node] : round.nodes) {
     if (!TakesRanks(*node)) continue;
     absl::StrAppend(&round.placement, id.value(), ":", node->inventory_revision, ":", running[id],
-                    " ");
+                    node->tenant.empty() ? "" : ":", node->tenant, " ");
   }
   return round;
 }
@@ -437,8 +437,8 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
     NoteFallback(name, gang, broken->second, "goes on without");
     return Fail(round, name, gang, broken->second);
   }
-  const NodeView* leaving = DrainingNode(round, gang);
-  if (leaving != nullptr && LeaveDrainingNode(round, name, gang, *leaving)) return;
+  const NodeView* leaving = LeavingNode(round, name, gang);
+  if (leaving != nullptr && LeaveNode(round, name, gang, *leaving)) return;
   if (gang.stage == Stage::kReady) {
     if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
     Restore(round, name, gang);

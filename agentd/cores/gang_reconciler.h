@@ -97,7 +97,8 @@ struct NodeView {
   bool heard = false;  // a heartbeat has come since this node became coordinator
   // It is about to stop, or drained: it takes no ranks, and gives away those it has.
   bool draining = false;
-  bool cordoned = false;  // it takes no ranks; set also where it is drained by order
+  bool cordoned = false;    // it takes no ranks; set also where it is drained by order
+  std::string tenant = {};  // it takes ranks of this one's models alone, and gives others away
   // Drained by order: answers of gangs that leave it have so long. Unset: drain_limit.
   std::optional<Duration> answers_have = {};
 };
@@ -342,9 +343,9 @@ class GangReconciler {
   void StepPlanning(Round& round, const std::string& name, Gang& gang);
   void StepLaunching(Round& round, const std::string& name, Gang& gang);
   void StepRunning(Round& round, const std::string& name, Gang& gang);
-  const NodeView* DrainingNode(const Round& round, const Gang& gang) const;
-  bool LeaveDrainingNode(Round& round, const std::string& name, Gang& gang,
-                         const NodeView& leaving);
+  const NodeView* LeavingNode(const Round& round, const std::string& name, const Gang& gang) const;
+  static bool MustLeave(const Round& round, const std::string& name, const NodeView& node);
+  bool LeaveNode(Round& round, const std::string& name, Gang& gang, const NodeView& leaving);
   void AskForPlan(Round& round, const std::string& name, Gang& gang, bool may_evict);
   void GiveWay(const Round& round, const std::string& name, Gang& gang) const;
   void StayOrGiveWay(Round& round, const std::string& name, Gang& gang, v1::Reason why);

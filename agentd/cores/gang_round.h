@@ -24,8 +24,9 @@ inline bool TakesRanks(const NodeView& node) {
 }
 
 // What a node that gives its ranks away does.
-inline const char* LeavingWords(const NodeView& node) {
-  return node.answers_have ? "is being drained" : "is about to stop";
+inline std::string LeavingWords(const NodeView& node) {
+  if (node.answers_have) return "is being drained";
+  return node.draining ? "is about to stop" : absl::StrCat("is dedicated to ", node.tenant);
 }
 
 inline bool IsOver(v1::RankPhase phase) {

@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::string_view kNotices[] = {
     // How it is configured.
-    reasons::kNodeCordoned, reasons::kGatewayOpen, reasons::kGatewayWithoutKeys, reasons::kNoSecret,
-    reasons::kHostnameClash, reasons::kVersionSkew, reasons::kSeedUnresolved,
+    reasons::kNodeCordoned, reasons::kClusterPaused, reasons::kGatewayOpen,
+    reasons::kGatewayWithoutKeys, reasons::kNoSecret, reasons::kHostnameClash,
+    reasons::kVersionSkew, reasons::kSeedUnresolved,
     // Folders that hold no model that can be served; those that are wanted are deployments.
     reasons::kModelArchitectureUnknown, reasons::kModelFormatUnsupported,
     reasons::kModelFileMissing, reasons::kModelFileBroken, reasons::kModelConfigInvalid,

@@ -11,7 +11,9 @@ inline constexpr absl::string_view kGangPrefix = "gang/";
 inline constexpr absl::string_view kRefusalPrefix = "refusal/";  // a transport that is not tried
 inline constexpr absl::string_view kCrashPrefix = "crash/";      // of a node
 inline constexpr absl::string_view kCordonPrefix = "cordon/";    // of a node
+inline constexpr absl::string_view kMarksPrefix = "marks/";      // of a node
 inline constexpr absl::string_view kApiKeyPrefix = "key/";       // of the HTTP API
+inline constexpr absl::string_view kPauseKey = "pause";          // of the whole cluster
 inline constexpr absl::string_view kLinksKey = "links";
 inline constexpr absl::string_view kSpeedsKey = "speeds";
 

@@ -6,7 +6,7 @@
 
 #include "agentd/node/model_describer.h"
 #include "discovery/probe/command_runner.h"
-#include "proto/reason_codes.h"
+#include "proto/reasons.h"
 #include "runtime/model_files/model_folders.h"
 #include "runtime/supervisor/process_supervisor.h"
 
@@ -116,13 +116,15 @@ void FolderModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1
   ScheduleGlance();
 }
 
-void FolderModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done) {
+template <typename Found>
+void FolderModelLibrary::Run(std::function<absl::StatusOr<Found>()> work,
+                             std::function<void(absl::StatusOr<Found>)> done) {
   if (worker_ == nullptr) return done(absl::UnavailableError("this agent is stopping"));
   // The callback is kept on this side: what it holds belongs to the owner thread.
-  auto kept = std::make_shared<Described>(std::move(done));
+  auto kept = std::make_shared<std::function<void(absl::StatusOr<Found>)>>(std::move(done));
   const bool added = worker_->Add(
       [this, weak = std::weak_ptr<bool>(alive_), folders = folders_, work = std::move(work), kept] {
-        auto result = std::make_shared<absl::StatusOr<DescribedModel>>(work());
+        auto result = std::make_shared<absl::StatusOr<Found>>(work());
         // It looked at all folders on the way.
         dispatcher_.Post([this, weak, kept, result, models = folders->Models(),
                           broken = folders->Broken()]() mutable {
@@ -134,8 +136,20 @@ void FolderModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> wor
   if (!added) (*kept)(absl::ResourceExhaustedError("too many models are being looked at"));
 }
 
+void FolderModelLibrary::Locate(const std::string& name_or_path, Located done) {
+  Run<LocatedModel>(
+      [folders = folders_, name_or_path]() -> absl::StatusOr<LocatedModel> {
+        auto located = folders->Locate(name_or_path);
+        if (!located.ok()) return located.status();
+        LocatedModel model{std::move(located->name), std::move(located->path), {}};
+        if (!located->described.ok()) model.broken = ReasonOf(located->described);
+        return model;
+      },
+      std::move(done));
+}
+
 void FolderModelLibrary::Resolve(const std::string& name_or_path, Described done) {
-  Run(
+  Run<DescribedModel>(
       [folders = folders_, name_or_path]() -> absl::StatusOr<DescribedModel> {
         absl::StatusOr<runtime::ResolvedModel> resolved = folders->Resolve(name_or_path);
         if (!resolved.ok()) return resolved.status();
@@ -145,7 +159,7 @@ void FolderModelLibrary::Resolve(const std::string& name_or_path, Described done
 }
 
 void FolderModelLibrary::Find(const v1::ModelDescription& model, Described done) {
-  Run(
+  Run<DescribedModel>(
       [folders = folders_, model]() -> absl::StatusOr<DescribedModel> {
         absl::StatusOr<runtime::ResolvedModel> found =
             folders->Find(model.name(), model.fingerprint());

@@ -37,6 +37,7 @@ class FolderModelLibrary final : public ModelLibrary {
   void ExpectSecondEngine() override { awaits_second_engine_ = true; }
   void SetSecondEngine(runtime::SecondEngine second) override;
   void Resolve(const std::string& name_or_path, Described done) override;
+  void Locate(const std::string& name_or_path, Located done) override;
   void Find(const v1::ModelDescription& model, Described done) override;
   const std::vector<v1::Reason>& broken() const override { return broken_; }
 
@@ -45,7 +46,9 @@ class FolderModelLibrary final : public ModelLibrary {
   void Glance();
   void ScheduleGlance();
   void Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken);
-  void Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done);
+  template <typename Found>
+  void Run(std::function<absl::StatusOr<Found>()> work,
+           std::function<void(absl::StatusOr<Found>)> done);
 
   transport::Dispatcher& dispatcher_;
   // Runs what looks at folders; Stop ends that at once.

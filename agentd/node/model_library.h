@@ -23,8 +23,16 @@ struct DescribedModel {
   std::string note;                  // what a name was taken for; empty when it was exact
 };
 
+// Where a model's files are, whether or not it can be loaded.
+struct LocatedModel {
+  std::string name;
+  std::string path;
+  v1::Reason broken;  // why it can't; unset: it can
+};
+
 class ModelLibrary {
  public:
+  using Located = std::function<void(absl::StatusOr<LocatedModel>)>;
   using Described = std::function<void(absl::StatusOr<DescribedModel>)>;
 
   virtual ~ModelLibrary() = default;
@@ -42,6 +50,8 @@ class ModelLibrary {
 
   // By name or path as people give it.
   virtual void Resolve(const std::string& name_or_path, Described done) = 0;
+  // The same; also of one that can't be described.
+  virtual void Locate(const std::string& name_or_path, Located done) = 0;
   // The very model that another node described. `path` is tried when no folder has it.
   virtual void Find(const v1::ModelDescription& model, Described done) = 0;
 

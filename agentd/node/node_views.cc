@@ -60,7 +60,10 @@ std::vector<NodeFacts> NodeViews::All() const {
     }
     all.push_back(std::move(facts));
   }
-  for (NodeFacts& facts : all) facts.cordon = desired_.FindCordon(facts.id.value());
+  for (NodeFacts& facts : all) {
+    facts.cordon = desired_.FindCordon(facts.id.value());
+    facts.marks = desired_.FindMarks(facts.id.value());
+  }
   std::sort(all.begin(), all.end(),
             [](const NodeFacts& a, const NodeFacts& b) { return a.id < b.id; });
   return all;
@@ -79,6 +82,7 @@ std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) cons
     view.heard = facts.is_self || facts.reported_at >= leading_since;
     view.draining = facts.draining;
     view.cordoned = facts.cordon != nullptr;
+    if (facts.marks != nullptr) view.tenant = facts.marks->tenant();
     if (facts.cordon != nullptr && facts.cordon->drain()) {
       view.answers_have = std::chrono::milliseconds(facts.cordon->deadline_ms());
       view.draining = true;
@@ -138,6 +142,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     v1::PlannerNode node;
     node.set_node_id(facts.id.value());
     node.set_hostname(facts.display_name);
+    if (facts.marks != nullptr) node.set_tenant(facts.marks->tenant());
     const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
                          facts.inventory != nullptr && facts.state_failure == nullptr &&

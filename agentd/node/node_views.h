@@ -32,8 +32,9 @@ struct NodeFacts {
   const std::vector<v1::RankStatus>* ranks = nullptr;
   // Why it can't write its desired state to disk; null: it can.
   const v1::Reason* state_failure = nullptr;
-  bool draining = false;               // it is about to stop
-  const v1::Cordon* cordon = nullptr;  // null: it may take ranks
+  bool draining = false;                 // it is about to stop
+  const v1::Cordon* cordon = nullptr;    // null: it may take ranks
+  const v1::NodeMarks* marks = nullptr;  // null: none
 };
 
 // Ranks that are not over.

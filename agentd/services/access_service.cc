@@ -74,6 +74,28 @@ std::string OfCordon(const google::protobuf::MessageLite& request) {
       return cordon.node_id();
   }
 }
+std::string OfMarks(const google::protobuf::MessageLite& request) {
+  const auto& marks = As<v1::MarkNodeRequest>(request);
+  std::string told = marks.node_id();
+  if (marks.has_tenant()) absl::StrAppend(&told, ", tenant '", marks.tenant(), "'");
+  for (const v1::NodeLabel& label : marks.labels()) {
+    absl::StrAppend(&told, ", ", label.key(), "=", label.value());
+  }
+  for (const std::string& key : marks.removed()) absl::StrAppend(&told, ", without ", key);
+  return told;
+}
+std::string OfPause(const google::protobuf::MessageLite& request) {
+  switch (As<v1::PauseClusterRequest>(request).order()) {
+    case v1::PAUSE_ORDER_DRAIN:
+      return "drain";
+    case v1::PAUSE_ORDER_STOP:
+      return "stop";
+    case v1::PAUSE_ORDER_START:
+      return "start";
+    default:
+      return "";
+  }
+}
 std::string OfToken(const google::protobuf::MessageLite& request) {
   const auto& token = As<v1::CreateJoinTokenRequest>(request);
   return absl::StrCat(std::max(1u, token.uses()), " uses",
@@ -106,6 +128,7 @@ const std::array kAudited = {
     Audited{kCreateJoinToken.path, OfToken}, Audited{kApproveNode.path, OfApprove},
     Audited{kRevokeNode.path, OfRevokeNode}, Audited{kCreateKey.path, OfCreateKey},
     Audited{kRevokeKey.path, OfRevokeKey},   Audited{kRotateKey.path, OfRotateKey},
+    Audited{kPauseCluster.path, OfPause},    Audited{kMarkNode.path, OfMarks},
 };
 
 }  // namespace

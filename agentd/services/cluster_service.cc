@@ -10,8 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/base/version.h"
+#include "agentd/cores/cluster_pause.h"
 #include "agentd/cores/cordon.h"
 #include "agentd/cores/load_decision.h"
+#include "agentd/cores/node_marks.h"
 #include "agentd/cores/state_keys.h"
 #include "agentd/services/agent_service.h"
 #include "proto/reasons.h"
@@ -53,6 +55,11 @@ std::vector<std::string> UnusedToUnload(const v1::PlanResult& result,
     names.insert(name);
   }
   return {names.begin(), names.end()};
+}
+
+absl::Status NoSuchNode(const std::string& id) {
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+                      absl::StrCat("no node with the id '", id.substr(0, 64), "' is known"));
 }
 
 }  // namespace
@@ -147,6 +154,11 @@ void ClusterService::RegisterChanging(RpcServer& server) {
                                         Reply<v1::SetCordonResponse> reply) {
     way_.Unary(kSetCordon, caller, request, kUnloadTimeout, reply,
                [this, request, reply] { SetCordonHere(request, reply); });
+  });
+  server.HandleUnary(kMarkNode, [this](const Caller& caller, v1::MarkNodeRequest request,
+                                       Reply<v1::MarkNodeResponse> reply) {
+    way_.Unary(kMarkNode, caller, request, kUnloadTimeout, reply,
+               [this, request, reply] { MarkNodeHere(request, reply); });
   });
   server.HandleUnary(kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
                                           Reply<v1::UnloadModelResponse> reply) {
@@ -258,6 +270,10 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
   if (request.replicas() > kReplicasMax) {
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
+  }
+  const v1::ClusterPause* pause = parts_.replicator.desired().pause();
+  if (pause != nullptr && pause->stopped()) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kFailedPrecondition, PausedReason(*pause)));
   }
   const Duration limit = LimitOf(request);
   const MonotonicTime now = parts_.dispatcher.Now();
@@ -430,16 +446,19 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
              [this, node, reply] { ForgetHere(node, reply); });
 }
 
-// Its cordon goes with it: nobody could name the node to take it back.
+// What was said of it goes with it: nobody could name the node to take it back.
 void ClusterService::ForgetHere(const NodeId& node, Reply<v1::ForgetNodeResponse> reply) {
-  parts_.member_writer.Forget(
-      node, [this, node, reply](absl::StatusOr<v1::ForgetNodeResponse> response) {
-        if (response.ok() && parts_.replicator.desired().FindCordon(node.value()) != nullptr) {
-          parts_.replicator.Remove(absl::StrCat(kCordonPrefix, node.value()), "",
-                                   [](const absl::Status&) {});
-        }
-        reply(std::move(response));
-      });
+  parts_.member_writer.Forget(node, [this, node,
+                                     reply](absl::StatusOr<v1::ForgetNodeResponse> response) {
+    const DesiredState& desired = parts_.replicator.desired();
+    const auto remove = [&](absl::string_view prefix, bool is_there) {
+      if (!response.ok() || !is_there) return;
+      parts_.replicator.Remove(absl::StrCat(prefix, node.value()), "", [](const absl::Status&) {});
+    };
+    remove(kCordonPrefix, desired.FindCordon(node.value()) != nullptr);
+    remove(kMarksPrefix, desired.FindMarks(node.value()) != nullptr);
+    reply(std::move(response));
+  });
 }
 
 // What is so already is not written again: an order may be repeated.
@@ -447,9 +466,7 @@ void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
                                    Reply<v1::SetCordonResponse> reply) {
   const v1::Cordon* present = parts_.replicator.desired().FindCordon(request.node_id());
   if (present == nullptr && !parts_.reporter.Knows(NodeId(request.node_id()))) {
-    return reply(ReasonStatus(
-        absl::StatusCode::kNotFound, reasons::kNodeNotFound,
-        absl::StrCat("no node with the id '", request.node_id().substr(0, 64), "' is known")));
+    return reply(NoSuchNode(request.node_id()));
   }
   const std::optional<CordonChange> change =
       DecideCordon(request, present, parts_.dispatcher.UnixMs());
@@ -464,6 +481,24 @@ void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
     reply(response);
   };
   const std::string key = absl::StrCat(kCordonPrefix, request.node_id());
+  if (change->value.empty()) return parts_.replicator.Remove(key, "", done);
+  parts_.replicator.Write(key, change->value, done);
+}
+
+void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
+                                  Reply<v1::MarkNodeResponse> reply) {
+  const v1::NodeMarks* present = parts_.replicator.desired().FindMarks(request.node_id());
+  if (present == nullptr && !parts_.reporter.Knows(NodeId(request.node_id()))) {
+    return reply(NoSuchNode(request.node_id()));
+  }
+  const absl::StatusOr<MarksChange> change = DecideMarks(request, present);
+  if (!change.ok()) return reply(change.status());
+  if (!change->response.changed()) return reply(change->response);
+  const auto done = [reply, response = change->response](const absl::Status& status) {
+    if (!status.ok()) return reply(status);
+    reply(response);
+  };
+  const std::string key = absl::StrCat(kMarksPrefix, request.node_id());
   if (change->value.empty()) return parts_.replicator.Remove(key, "", done);
   parts_.replicator.Write(key, change->value, done);
 }

@@ -117,6 +117,7 @@ class ClusterService {
                   Reply<v1::ForgetNodeResponse> reply);
   void ForgetHere(const NodeId& node, Reply<v1::ForgetNodeResponse> reply);
   void SetCordonHere(const v1::SetCordonRequest& request, Reply<v1::SetCordonResponse> reply);
+  void MarkNodeHere(const v1::MarkNodeRequest& request, Reply<v1::MarkNodeResponse> reply);
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,
                       Reply<v1::UnloadModelResponse> reply);

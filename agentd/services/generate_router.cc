@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/cores/cluster_pause.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -48,6 +49,9 @@ std::shared_ptr<RoutedCall> GenerateRouter::Begin(v1::GenerateRequest request,
       moved_on_grace_);
   dispatcher_.Post([this, id, call] {
     if (!ended_.ok()) return call->End(ended_);
+    if (const v1::ClusterPause* pause = replicator_.desired().pause(); pause != nullptr) {
+      return call->End(ReasonStatus(absl::StatusCode::kUnavailable, PausedReason(*pause)));
+    }
     calls_[id] = call;
     call->Start();
   });
@@ -94,13 +98,21 @@ transport::CallHandle GenerateRouter::RouteRemote(const NodeId& entry,
 }
 
 void GenerateRouter::Refresh() {
+  const DesiredState& desired = replicator_.desired();
+  // Of a cluster that is stopped, also what is loaded again when it is started: clients try a 503
+  // again, and a 404 never.
+  std::map<std::string, v1::Deployment> wanted = desired.deployments();
+  if (desired.pause() != nullptr) {
+    for (const v1::Deployment& model : desired.pause()->models())
+      wanted.emplace(model.name(), model);
+  }
   std::vector<ServedModel> served;
-  for (const auto& [name, deployment] : replicator_.desired().deployments()) {
+  for (const auto& [name, deployment] : wanted) {
     ServedModel model;
     model.id = name;
     model.created_unix_seconds = static_cast<int64_t>(deployment.created_unix_ms() / 1000);
     model.tenant = deployment.placement().tenant();
-    const v1::GangRecord* gang = replicator_.desired().FindGang(name);
+    const v1::GangRecord* gang = desired.FindGang(name);
     if (gang != nullptr) model.context_length = gang->plan().context_length();
     served.push_back(std::move(model));
   }

@@ -47,6 +47,7 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
     node.set_is_self(facts.is_self);
     node.set_last_heartbeat_age_ms(facts.age_ms);
     if (facts.cordon != nullptr) *node.mutable_cordon() = *facts.cordon;
+    if (facts.marks != nullptr) *node.mutable_marks() = *facts.marks;
     if (facts.ranks != nullptr && facts.state == v1::NODE_STATE_ALIVE) {
       node.set_ranks_running(RunningRanks(*facts.ranks));
     }

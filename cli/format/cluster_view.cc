@@ -223,12 +223,27 @@ std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id
   return Printable(node_id.substr(0, kShortId));
 }
 
+std::string MarksText(const v1::NodeMarks& marks) {
+  std::string text =
+      marks.tenant().empty() ? "" : absl::StrCat("tenant ", Printable(marks.tenant()));
+  for (const v1::NodeLabel& label : marks.labels()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", Printable(label.key()), "=",
+                    Printable(label.value()));
+  }
+  return text;
+}
+
 std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style) {
-  const std::vector<Column> columns = {{"HOSTNAME", false, 8, 12}, {"STATUS"},
-                                       {"ADDRESS", false, 7, 12},  {"MEMORY FREE", false, 6, 10},
-                                       {"GPU", false, 3, 6},       {"CHIP", false, 0},
-                                       {"SYSTEM", false, 0},       {"TRANSPORT", false, 4, 8},
-                                       {"NODE ID", false, 0}};
+  std::vector<Column> columns = {{"HOSTNAME", false, 8, 12}, {"STATUS"},
+                                 {"ADDRESS", false, 7, 12},  {"MEMORY FREE", false, 6, 10},
+                                 {"GPU", false, 3, 6},       {"CHIP", false, 0},
+                                 {"SYSTEM", false, 0},       {"TRANSPORT", false, 4, 8},
+                                 {"NODE ID", false, 0}};
+  const auto& nodes = status.nodes();
+  const bool marked = std::any_of(nodes.begin(), nodes.end(), [](const v1::NodeStatus& node) {
+    return !MarksText(node.marks()).empty();
+  });
+  if (marked) columns.push_back({"LABELS", false, 6, 12});
   std::vector<std::vector<Cell>> rows;
   for (const v1::NodeStatus& node : status.nodes()) {
     const v1::Inventory& inventory = node.inventory();
@@ -237,6 +252,7 @@ std::string DevicesView(const v1::ClusterStatus& status, int width, const Style&
                     SystemText(inventory),
                     node.transport_verdict().empty() ? "-" : node.transport_verdict(),
                     node.identity().node_id().substr(0, kShortId)});
+    if (marked) rows.back().push_back(MarksText(node.marks()));
   }
   return RenderTable(columns, rows, width, style) + UnknownNodesText(status);
 }

@@ -265,7 +265,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::Resolved(const Entry& entry, std::st
   return resolved;
 }
 
-absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path) {
+absl::StatusOr<ModelFolders::Entry> ModelFolders::FindPath(const std::string& path) {
   std::error_code error;
   const fs::path real = fs::canonical(Expand(path), error);
   if (error) {
@@ -275,18 +275,33 @@ absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path)
   // The same folder under its known name, when a scan finds it.
   Scan();
   for (const auto& [name, entry] : entries_) {
-    if (fs::canonical(entry.path, error) == real && !error) return Resolved(entry, "");
+    if (fs::canonical(entry.path, error) == real && !error) return entry;
   }
   Entry entry;
   entry.path = real.string();
   entry.name = real.filename().string();
   StampOf(entry.path, &entry.size_bytes);
   entry.description = describe_(entry.path, second_);
-  return Resolved(entry, "");
+  return entry;
 }
 
 absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_path) {
-  if (IsPath(name_or_path)) return ResolvePath(name_or_path);
+  std::string note;
+  const absl::StatusOr<Entry> entry = FindEntry(name_or_path, &note);
+  if (!entry.ok()) return entry.status();
+  return Resolved(*entry, std::move(note));
+}
+
+absl::StatusOr<ModelFolders::Located> ModelFolders::Locate(const std::string& name_or_path) {
+  std::string note;
+  const absl::StatusOr<Entry> entry = FindEntry(name_or_path, &note);
+  if (!entry.ok()) return entry.status();
+  return Located{entry->name, entry->path, entry->description.status()};
+}
+
+absl::StatusOr<ModelFolders::Entry> ModelFolders::FindEntry(const std::string& name_or_path,
+                                                            std::string* note) {
+  if (IsPath(name_or_path)) return FindPath(name_or_path);
   Scan();
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries_) names.push_back(name);
@@ -305,11 +320,10 @@ absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_p
   }
   if (match.fits.size() == 1) {
     const std::string& name = match.fits[0];
-    std::string note;
     if (!match.exact || !alias.empty()) {
-      note = absl::StrCat("'", name_or_path, "' resolved to ", name);
+      *note = absl::StrCat("'", name_or_path, "' resolved to ", name);
     }
-    return Resolved(entries_.at(name), std::move(note));
+    return entries_.at(name);
   }
   if (match.fits.size() > 1) {
     return ReasonStatus(

@@ -93,6 +93,14 @@ class ModelFolders {
   // lists the candidates. A model that is there but can't be described gives its own error.
   absl::StatusOr<ResolvedModel> Resolve(const std::string& name_or_path);
 
+  // The folder of what Resolve would answer, also where the model in it can't be described.
+  struct Located {
+    std::string name;
+    std::string path;
+    absl::Status described;  // why it can't be loaded
+  };
+  absl::StatusOr<Located> Locate(const std::string& name_or_path);
+
   // The same model as another node has it: by name and fingerprint. MODEL_NOT_ON_NODE when this
   // node has none of that name, or one of another fingerprint (the message tells the two apart).
   absl::StatusOr<ResolvedModel> Find(std::string_view name, std::string_view fingerprint);
@@ -110,7 +118,8 @@ class ModelFolders {
   void ScanFolder(const std::string& folder, std::map<std::string, Entry>* found);
   void Take(const std::string& name, const std::string& path, std::map<std::string, Entry>* found);
   absl::StatusOr<ResolvedModel> Resolved(const Entry& entry, std::string note) const;
-  absl::StatusOr<ResolvedModel> ResolvePath(const std::string& path);
+  absl::StatusOr<Entry> FindEntry(const std::string& name_or_path, std::string* note);
+  absl::StatusOr<Entry> FindPath(const std::string& path);
 
   std::vector<std::string> folders_;
   absl::StatusOr<v1::ModelDescription> DescribeInTime(const std::string& path) const;

@@ -7,6 +7,7 @@
 #include "cli/format/message_json.h"
 #include "cli/format/model_view.h"
 #include "cli/format/top_view.h"
+#include "cli/format/verify_view.h"
 #include "tests/golden/golden_files.h"
 #include "tests/unit/cli/sample_messages.h"
 
@@ -48,6 +49,12 @@ TEST(Golden, WhatIsLoadedAndHealth) {
   }
   ExpectGolden("health-troubled.txt", HealthView(TroubledCluster(), Style()));
   EXPECT_EQ(HealthView(HealthyCluster(), Style()), "All nodes healthy\n");
+}
+
+TEST(Golden, VerifiedFiles) {
+  const v1::ModelVerification verification = DamagedModel();
+  ExpectGolden("verify-100.txt", VerifyView(verification, HealthyCluster(), 100, Style()));
+  EXPECT_EQ(VerifyProgressLine(verification), "reading on 2 nodes: 75 % of 32.0 GiB");
 }
 
 TEST(Golden, Loading) {

@@ -5,11 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "transport/grpc_channel.h"
@@ -95,8 +97,11 @@ AgentProcess& ClusterTest::AddAgent(const std::string& name, const std::string& 
       "control_bind: 127.0.0.1",
       "ring_bind: 127.0.0.1",
       "gateway_port: 0",
-      "model_folders: [" MACRAME_SOURCE "/deploy/models]",
   };
+  const bool has_own_models = std::any_of(more.begin(), more.end(), [](const std::string& setting) {
+    return absl::StartsWith(setting, "model_folders:");
+  });
+  if (!has_own_models) settings.push_back("model_folders: [" MACRAME_SOURCE "/deploy/models]");
   settings.insert(settings.end(), more.begin(), more.end());
   agents_.push_back(std::make_unique<AgentProcess>(folder_ + "/" + name, std::move(settings)));
   return *agents_.back();

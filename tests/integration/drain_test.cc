@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "tests/integration/cluster_test_base.h"
@@ -80,8 +81,9 @@ class Streamer {
             const absl::Status ended = AskForLong(path);
             ++asked_;
             if (ended.ok()) continue;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
             const std::lock_guard lock(mutex_);
-            failures_ += ended.ToString() + "\n";
+            failures_ += std::string(ended.message()) + "\n";
           }
         }) {}
   ~Streamer() { Stop(); }
@@ -184,6 +186,106 @@ TEST_F(DrainTest, ACordonOutlivesItsNodeAndKeepsRanksAway) {
   EXPECT_EQ(Tool(*agents_[2], "uncordon cleo").exit_code, 0);
   const ToolRun fits = Tool(*agents_[0], std::string("plan ") + kModel + " --ranks 3");
   EXPECT_EQ(fits.exit_code, 0) << fits.out;
+}
+
+TEST_F(DrainTest, ANodeThatIsDedicatedIsLeftByOthersModelsAndTakesItsTenants) {
+  StartThree();
+  const ToolRun loaded =
+      Tool(*agents_[0], std::string("-q model load ") + kModel + " --ranks 2 --timeout 90s");
+  ASSERT_EQ(loaded.exit_code, 0) << loaded.out;
+  const auto on = [](const v1::ClusterStatus& status, const std::string& name) {
+    for (const v1::DeploymentStatus& deployment : status.deployments()) {
+      for (const v1::Assignment& part : deployment.plan().assignments()) {
+        if (part.hostname() == name) return true;
+      }
+    }
+    return false;
+  };
+  const auto placed = Status(*agents_[0]);
+  ASSERT_TRUE(placed.ok());
+  const std::string held = placed->deployments(0).plan().assignments(0).hostname();
+  const ToolRun dedicated = Tool(*agents_[1], "nodes dedicate " + held + " acme");
+  ASSERT_EQ(dedicated.exit_code, 0) << dedicated.out;
+  WaitFor("the model has left it", Running(), 60, [&](const v1::ClusterStatus& status) {
+    return status.deployments_size() == 1 && !on(status, held) &&
+           status.deployments(0).state() == v1::DEPLOYMENT_STATE_READY;
+  });
+  const std::string only = " --ranks 1 --nodes " + held;
+  const ToolRun refused = Tool(*agents_[0], std::string("plan ") + kModel + only);
+  EXPECT_EQ(refused.exit_code, 1) << refused.out;
+  EXPECT_NE(refused.out.find("dedicated"), std::string::npos) << refused.out;
+  const ToolRun own = Tool(*agents_[0], std::string("plan ") + kModel + only + " --tenant acme");
+  EXPECT_EQ(own.exit_code, 0) << own.out;
+  const ToolRun labelled = Tool(*agents_[2], "nodes label " + held + " rack=a");
+  EXPECT_EQ(labelled.exit_code, 0) << labelled.out;
+  const ToolRun listed = Tool(*agents_[0], "nodes");
+  EXPECT_NE(listed.out.find("tenant acme, rack=a"), std::string::npos) << listed.out;
+}
+
+TEST_F(DrainTest, TheWholeClusterIsDrainedStoppedAndStarted) {
+  StartThree();
+  const ToolRun loaded =
+      Tool(*agents_[0], std::string("-q model load ") + kModel + " --ranks 2 --timeout 90s");
+  ASSERT_EQ(loaded.exit_code, 0) << loaded.out;
+  Streamer first(*agents_[0]), second(*agents_[1]);
+  for (int i = 0; i < 600 && first.asked() + second.asked() < 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const ToolRun drained = Tool(*agents_[2], "cluster drain --deadline 90s");
+  EXPECT_EQ(drained.exit_code, 0) << drained.out;
+  first.Stop();
+  second.Stop();
+  EXPECT_GE(first.asked() + second.asked(), 4);
+  std::istringstream failures(first.failures() + second.failures());
+  int refused_answers = 0;
+  for (std::string line; std::getline(failures, line); ++refused_answers) {
+    EXPECT_NE(line.find("takes no new requests"), std::string::npos)
+        << "an answer under way broke: " << line;
+  }
+  EXPECT_GT(refused_answers, 0);
+  const std::string ask = std::string("-q model infer ") + kModel + " --prompt hi --max-tokens 4";
+  for (const auto& agent : agents_) {
+    const ToolRun refused = Tool(*agent, ask);
+    EXPECT_NE(refused.exit_code, 0);
+    EXPECT_NE(refused.out.find("CLUSTER_PAUSED"), std::string::npos) << refused.out;
+  }
+  const ToolRun health = Tool(*agents_[0], "cluster health");
+  EXPECT_EQ(health.exit_code, 0) << health.out;
+  EXPECT_NE(health.out.find("CLUSTER_PAUSED"), std::string::npos) << health.out;
+
+  const ToolRun stopped = Tool(*agents_[0], "cluster stop -o json");
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.out;
+  EXPECT_NE(stopped.out.find("\"stopped\""), std::string::npos) << stopped.out;
+  const auto empty = Status(*agents_[1]);
+  ASSERT_TRUE(empty.ok());
+  for (const v1::NodeStatus& node : empty->nodes()) EXPECT_EQ(node.ranks_running(), 0u);
+  const ToolRun load = Tool(*agents_[1], std::string("-q model load ") + kModel);
+  EXPECT_EQ(load.exit_code, 5) << load.out;
+  // It outlives an agent, the coordinator among them.
+  Coordinator().Kill(SIGKILL);
+  for (const auto& agent : agents_) {
+    if (!agent->IsRunning()) agent->Start();
+  }
+  WaitFor("all are back", Running(), 30, [](const v1::ClusterStatus& status) {
+    return AliveCount(status) == 3 && HasCoordinator(status);
+  });
+  EXPECT_NE(Tool(*agents_[1], ask).out.find("CLUSTER_PAUSED"), std::string::npos);
+
+  const ToolRun started = Tool(*agents_[1], "cluster start");
+  EXPECT_EQ(started.exit_code, 0) << started.out;
+  EXPECT_NE(started.out.find(kModel), std::string::npos) << started.out;
+  WaitFor("it serves again", Running(), 60, [](const auto& status) {
+    return status.deployments_size() == 1 &&
+           status.deployments(0).state() == v1::DEPLOYMENT_STATE_READY &&
+           status.deployments(0).plan().assignments_size() == 2;
+  });
+  const ToolRun again = Tool(*agents_[2], ask);
+  EXPECT_EQ(again.exit_code, 0) << again.out;
+  EXPECT_NE(Tool(*agents_[2], "cluster start").out.find("already"), std::string::npos);
+  const ToolRun events = Tool(*agents_[1], "events");
+  for (const char* told : {"the cluster was started"}) {
+    EXPECT_NE(events.out.find(told), std::string::npos) << told << " in\n" << events.out;
+  }
 }
 
 TEST_F(DrainTest, TheLastNodeKeepsItsModelAndSaysSo) {

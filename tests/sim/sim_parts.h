@@ -89,6 +89,10 @@ class SimModelLibrary final : public ModelLibrary {
   void ExpectSecondEngine() override {}
   void SetSecondEngine(runtime::SecondEngine) override {}
   void Resolve(const std::string& name_or_path, Described done) override;
+  // Nothing has files.
+  void Locate(const std::string&, Located done) override {
+    done(absl::UnimplementedError("simulated models have no files"));
+  }
   void Find(const v1::ModelDescription& model, Described done) override {
     Resolve(model.name(), std::move(done));
   }

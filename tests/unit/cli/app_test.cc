@@ -299,6 +299,88 @@ TEST_F(AppTest, ModelCheckTriesEachReplica) {
   EXPECT_TRUE(agent_.service.inferred.empty()) << "only the copy that was named";
 }
 
+TEST_F(AppTest, NodesAreLabelledDedicatedAndNamedByTheirLabels) {
+  const CliRun labelled = Run({"nodes", "label", "mini-2", "rack=a", "old-"});
+  EXPECT_EQ(labelled.exit_code, kExitOk) << labelled.err;
+  EXPECT_EQ(labelled.out, "mini-2: rack=a\n");
+  ASSERT_EQ(agent_.operations.last_marks.removed_size(), 1);
+  EXPECT_EQ(agent_.operations.last_marks.removed(0), "old");
+  EXPECT_FALSE(agent_.operations.last_marks.has_tenant());
+  EXPECT_NE(Run({"nodes", "label", "mini-2", "rack"}).exit_code, kExitOk);
+  EXPECT_EQ(Run({"nodes", "label", "mini-2"}).exit_code, kExitUsage);
+
+  EXPECT_EQ(Run({"nodes", "dedicate", "mini-2", "acme"}).out, "mini-2: tenant acme\n");
+  EXPECT_EQ(Run({"nodes", "dedicate", "mini-2", "--none"}).out, "mini-2: no labels, anybody's\n");
+  EXPECT_TRUE(agent_.operations.last_marks.has_tenant());
+  EXPECT_EQ(Run({"nodes", "dedicate", "mini-2"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"nodes", "dedicate", "mini-2", "acme", "--none"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"nodes", "dedicate", "nobody", "acme"}).exit_code, kExitNotFound);
+
+  v1::ClusterStatus status = HealthyCluster();
+  for (const int i : {0, 2}) {
+    v1::NodeLabel& label = *status.mutable_nodes(i)->mutable_marks()->add_labels();
+    label.set_key("rack");
+    label.set_value("a");
+  }
+  agent_.service.status = status;
+  EXPECT_NE(Run({"nodes"}).out.find("rack=a"), std::string::npos);
+  agent_.operations.verification.set_passed(true);
+  Run({"model", "verify", "m", "--node", "rack=a"});
+  EXPECT_EQ(agent_.operations.last_verified.node_ids_size(), 2);
+  EXPECT_EQ(Run({"model", "verify", "m", "--node", "rack=z"}).exit_code, kExitNotFound);
+}
+
+TEST_F(AppTest, ClusterStopDrainsFirstAndSaysWhatGoesOn) {
+  v1::ClusterStatus status = HealthyCluster();
+  status.mutable_deployments(0)->mutable_ranks(0)->set_requests_running(2);
+  agent_.service.status = status;
+  const CliRun busy = Run({"cluster", "drain", "--deadline", "1s"});
+  EXPECT_EQ(busy.exit_code, kExitTimedOut) << busy.err;
+  EXPECT_NE(busy.err.find("2 requests go on"), std::string::npos) << busy.err;
+  status.clear_deployments();
+  agent_.service.status = status;
+  agent_.operations.pauses.clear();
+  const CliRun stopped = Run({"cluster", "stop"});
+  EXPECT_EQ(stopped.exit_code, kExitOk) << stopped.err;
+  EXPECT_NE(stopped.out.find("loads again: tiny"), std::string::npos) << stopped.out;
+  EXPECT_EQ(agent_.operations.pauses,
+            (std::vector<v1::PauseOrder>{v1::PAUSE_ORDER_DRAIN, v1::PAUSE_ORDER_STOP}));
+  EXPECT_EQ(json::parse(Run({"cluster", "start", "--json"}).out)["state"], "serving");
+  agent_.operations.changes = false;
+  EXPECT_NE(Run({"cluster", "start"}).out.find("serves already"), std::string::npos);
+  EXPECT_EQ(Run({"cluster", "drain", "--deadline", "soon"}).exit_code, kExitUsage);
+}
+
+TEST_F(AppTest, ModelVerifySaysByItsExitCodeWhatItFound) {
+  v1::ModelVerification& all = agent_.operations.verification;
+  all = DamagedModel();
+  const CliRun damaged = Run({"model", "verify", "org/m", "--node", "mini-2"});
+  EXPECT_EQ(damaged.exit_code, kExitFailure);
+  EXPECT_EQ(agent_.operations.last_verified.name_or_path(), "org/m");
+  ASSERT_EQ(agent_.operations.last_verified.node_ids_size(), 1);
+  EXPECT_EQ(agent_.operations.last_verified.node_ids(0).size(), 32u);
+  EXPECT_NE(damaged.out.find("truncated"), std::string::npos) << damaged.out;
+  EXPECT_EQ(json::parse(Run({"model", "verify", "org/m", "--json"}).out)["passed"], false);
+
+  const v1::Reason unreachable = MakeReason("ENTRY_UNREACHABLE", "no answer");
+  all.mutable_nodes(1)->clear_files();
+  all.mutable_nodes(1)->clear_broken();
+  *all.mutable_nodes(1)->mutable_failure() = unreachable;
+  EXPECT_EQ(Run({"model", "verify", "org/m"}).exit_code, kExitPartial);
+  all.set_passed(true);
+  EXPECT_EQ(Run({"model", "verify", "org/m"}).exit_code, kExitOk);
+  all.set_passed(false);
+  for (v1::NodeModelFiles& node : *all.mutable_nodes()) {
+    node.clear_files();
+    *node.mutable_failure() = MakeReason("MODEL_NOT_FOUND", "no model 'org/m' on this node");
+  }
+  const CliRun none = Run({"model", "verify", "org/m"});
+  EXPECT_EQ(none.exit_code, kExitNotFound);
+  EXPECT_NE(none.err.find("no model 'org/m'"), std::string::npos) << none.err;
+  EXPECT_EQ(Run({"model", "verify", "org/m", "--node", "nobody"}).exit_code, kExitNotFound);
+  EXPECT_EQ(Run({"model", "verify"}).exit_code, kExitUsage);
+}
+
 TEST_F(AppTest, EvidenceOfSeveralLinesStaysLines) {
   v1::Reason reason = MakeReason("MEMORY_SHORT", "it does not fit");
   reason.set_evidence("tensor over 2: no\nnode b: 1 GiB short");

@@ -210,6 +210,39 @@ grpc::Status FakeOperationService::SetCordon(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeOperationService::MarkNode(grpc::ServerContext*,
+                                            const v1::MarkNodeRequest* request,
+                                            v1::MarkNodeResponse* response) {
+  last_marks = *request;
+  response->set_changed(changes);
+  response->mutable_marks()->set_tenant(request->tenant());
+  *response->mutable_marks()->mutable_labels() = request->labels();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeOperationService::PauseCluster(grpc::ServerContext*,
+                                                const v1::PauseClusterRequest* request,
+                                                v1::PauseClusterResponse* response) {
+  pauses.push_back(request->order());
+  response->set_changed(changes);
+  response->add_models("tiny");
+  if (request->order() != v1::PAUSE_ORDER_START) {
+    response->mutable_pause()->set_stopped(request->order() == v1::PAUSE_ORDER_STOP);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeOperationService::VerifyModel(grpc::ServerContext*,
+                                               const v1::VerifyModelRequest* request,
+                                               grpc::ServerWriter<v1::ModelVerification>* writer) {
+  last_verified = *request;
+  v1::ModelVerification progress = verification;
+  progress.set_finished(false);
+  writer->Write(progress);
+  writer->Write(verification);
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeOperationService::ListEvents(grpc::ServerContext*,
                                               const v1::ListEventsRequest* request,
                                               v1::ListEventsResponse* response) {

@@ -98,7 +98,17 @@ class FakeOperationService final : public v1::OperationService::Service {
                          v1::SetCordonResponse* response) override;
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* response) override;
+  grpc::Status MarkNode(grpc::ServerContext*, const v1::MarkNodeRequest* request,
+                        v1::MarkNodeResponse* response) override;
+  grpc::Status PauseCluster(grpc::ServerContext*, const v1::PauseClusterRequest* request,
+                            v1::PauseClusterResponse* response) override;
+  grpc::Status VerifyModel(grpc::ServerContext*, const v1::VerifyModelRequest* request,
+                           grpc::ServerWriter<v1::ModelVerification>* writer) override;
 
+  v1::MarkNodeRequest last_marks;
+  std::vector<v1::PauseOrder> pauses;
+  v1::VerifyModelRequest last_verified;
+  v1::ModelVerification verification;
   bool changes = true;
   std::atomic<int> coordinator_changes{0};  // so many orders are not acknowledged
   v1::SetCordonRequest last_cordon;

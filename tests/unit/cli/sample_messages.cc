@@ -102,6 +102,43 @@ v1::ClusterStatus HealthyCluster() {
   return status;
 }
 
+v1::ModelVerification DamagedModel() {
+  v1::ModelVerification verification;
+  verification.set_finished(true);
+  const v1::ClusterStatus cluster = HealthyCluster();
+  for (int i = 0; i < 3; ++i) {
+    v1::NodeModelFiles& node = *verification.add_nodes();
+    node.set_node_id(cluster.nodes(i).identity().node_id());
+    if (i == 2) {
+      node.mutable_failure()->set_code("MODEL_NOT_FOUND");
+      continue;
+    }
+    node.set_model("org/m");
+    node.set_path("/models/org/m");
+    node.set_bytes_total(16 * kGiB);
+    node.set_bytes_read(i == 0 ? 16 * kGiB : 8 * kGiB);
+  }
+  const auto add = [&](int node, const char* name, v1::ModelFileState state, const char* note) {
+    v1::ModelFile& file = *verification.mutable_nodes(node)->add_files();
+    file.set_name(name);
+    file.set_state(state);
+    file.set_note(note);
+  };
+  add(0, "config.json", v1::MODEL_FILE_STATE_AS_DOWNLOADED, "");
+  add(0, "model-00001-of-00002.safetensors", v1::MODEL_FILE_STATE_AS_DOWNLOADED, "");
+  add(0, "model-00002-of-00002.safetensors", v1::MODEL_FILE_STATE_AS_DOWNLOADED, "");
+  add(1, "config.json", v1::MODEL_FILE_STATE_ALIKE, "");
+  add(1, "model-00001-of-00002.safetensors", v1::MODEL_FILE_STATE_ALTERED,
+      "SHA-256 aaaaaaaaaaaa\xE2\x80\xA6, as downloaded on 00000001 bbbbbbbbbbbb\xE2\x80\xA6");
+  add(1, "model-00002-of-00002.safetensors", v1::MODEL_FILE_STATE_TRUNCATED,
+      "it has 3000000 of 3468745 bytes");
+  add(1, "vocab.json", v1::MODEL_FILE_STATE_MISSING, "other nodes have it\x1b[2J");
+  verification.mutable_nodes(1)->mutable_broken()->set_code("MODEL_FILE_BROKEN");
+  verification.mutable_nodes(1)->mutable_broken()->set_message(
+      "/models/org/m/model-00002-of-00002.safetensors is cut short");
+  return verification;
+}
+
 v1::ClusterStatus TroubledCluster() {
   v1::ClusterStatus status = HealthyCluster();
   status.set_healthy(false);

@@ -72,6 +72,41 @@ TEST_F(GangDrain, AnIdleGangIsEndedWhenNoRequestCanBeOnItsWayToItAnyMore) {
   EXPECT_EQ(RanksOf(first_), 0u);
 }
 
+TEST_F(GangDrain, ANodeThatIsAnotherTenantsIsLeft) {
+  SetRunning(8);
+  h_.Node('c').tenant = "acme";
+  h_.Run(seconds(2));
+  EXPECT_GT(h_.Status("m").epoch(), first_);
+  EXPECT_FALSE(IsOnC("m"));
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_NE(h_.Status("m").failure().message().find("mini-c, which is dedicated to acme"),
+            std::string::npos)
+      << h_.Status("m").failure().message();
+  EXPECT_EQ(RanksOf(first_), 3u) << "its answers go on";
+}
+
+TEST_F(GangDrain, ANodeThatIsAnotherTenantsIsLeftWhereNothingElseIsThere) {
+  for (const char node : std::string("abc")) h_.Node(node).tenant = "acme";
+  h_.Run(seconds(2));
+  EXPECT_NE(h_.Status("m").failure().message().find("dedicated to acme"), std::string::npos)
+      << h_.Status("m").failure().message();
+  h_.Run(seconds(8));
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_PENDING);
+  EXPECT_EQ(RanksOf(first_), 0u);
+}
+
+TEST_F(GangDrain, TheTenantsOwnModelsStay) {
+  v1::Deployment own = h_.view.deployments.at(0);
+  own.mutable_placement()->set_tenant("acme");
+  h_.view.deployments = {own};
+  h_.Run(seconds(10));
+  const uint64_t epoch = h_.Status("m").epoch();
+  for (const char node : std::string("abc")) h_.Node(node).tenant = "acme";
+  h_.Run(seconds(10));
+  EXPECT_EQ(h_.Status("m").epoch(), epoch);
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
 TEST_F(GangDrain, AnswersHaveALimit) {
   SetRunning(1);
   TellToStop();

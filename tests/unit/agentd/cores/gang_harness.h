@@ -94,6 +94,8 @@ class Harness {
     for (const NodeView& node : view.nodes) {
       if (node.state != v1::NODE_STATE_ALIVE || node.draining) continue;
       if (plan.left_out.contains(node.id) || plan.unusable.contains(node.id)) continue;
+      const bool is_others = node.tenant != plan.deployment.placement().tenant();
+      if (!node.tenant.empty() && is_others) continue;
       v1::Assignment* assignment = result.mutable_plan()->add_assignments();
       assignment->set_rank(result.plan().assignments_size() - 1);
       assignment->set_node_id(node.id.value());

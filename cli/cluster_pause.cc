@@ -1,0 +1,213 @@
+// `cluster drain`, `stop` and `start`: the whole cluster takes no requests, holds no models, serves
+// again. The agents go on all the time, so that any of them can be asked to start.
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/command.h"
+#include "cli/coordinator_change.h"
+#include "cli/duration.h"
+#include "cli/interrupt.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookPause{250};
+// What ranks report of their requests is up to two seconds old, and one may be on its way to them.
+constexpr std::chrono::milliseconds kQuiet{2500};
+// For ranks to end once nobody wants them.
+constexpr std::chrono::seconds kEndLimit{60};
+// An agent or coordinator that changes meanwhile is waited for.
+constexpr std::chrono::seconds kSilenceMax{20};
+
+struct PauseOptions {
+  std::string deadline = "60s";
+};
+
+uint64_t RequestsOf(const v1::ClusterStatus& status) {
+  uint64_t requests = 0;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    for (const v1::RankStatus& rank : deployment.ranks()) {
+      requests += rank.requests_running() + rank.requests_queued();
+    }
+  }
+  return requests;
+}
+
+uint32_t RanksOf(const v1::ClusterStatus& status) {
+  uint32_t ranks = 0;
+  for (const v1::NodeStatus& node : status.nodes()) ranks += node.ranks_running();
+  return ranks;
+}
+
+std::string Counted(uint64_t count, absl::string_view what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+// Looks at the cluster until something is so.
+class PauseWait {
+ public:
+  PauseWait(const Invocation& run, AgentClient& client) : run_(run), client_(client) {}
+
+  // No request for kQuiet. DEADLINE_EXCEEDED: some go on.
+  absl::Status ForRequests(std::chrono::milliseconds limit) {
+    Clock::time_point quiet_since = Clock::now();
+    return Until(limit + kQuiet, [&](const v1::ClusterStatus& status) {
+      left_ = RequestsOf(status);
+      if (left_ > 0) quiet_since = Clock::now();
+      Tell(absl::StrCat("Waiting for ", Counted(left_, "request"), " under way"));
+      return Clock::now() - quiet_since >= kQuiet;
+    });
+  }
+  absl::Status ForRanks() {
+    return Until(kEndLimit, [&](const v1::ClusterStatus& status) {
+      left_ = RanksOf(status);
+      Tell(absl::StrCat("Waiting for ", Counted(left_, "rank"), " to end"));
+      return left_ == 0 && status.deployments().empty();
+    });
+  }
+  uint64_t left() const { return left_; }
+
+ private:
+  template <typename Holds>
+  absl::Status Until(std::chrono::milliseconds limit, const Holds& holds) {
+    InterruptWatch interrupt([&] { client_.Cancel(); });
+    const Clock::time_point until = Clock::now() + limit;
+    Clock::time_point heard = Clock::now();
+    while (!interrupt.interrupted()) {
+      const auto status = client_.GetStatus();
+      if (interrupt.interrupted()) break;
+      if (status.ok()) {
+        heard = Clock::now();
+        if (holds(*status)) return absl::OkStatus();
+      } else if (Clock::now() - heard > kSilenceMax) {
+        return status.status();
+      }
+      if (Clock::now() >= until) return absl::DeadlineExceededError("");
+      std::this_thread::sleep_for(kLookPause);
+    }
+    return absl::CancelledError("");
+  }
+  void Tell(std::string line) {
+    if (run_.options.quiet || left_ == 0 || line == said_) return;
+    said_ = std::move(line);
+    *run_.environment.err << said_ << "\n" << std::flush;
+  }
+
+  const Invocation& run_;
+  AgentClient& client_;
+  uint64_t left_ = 0;
+  std::string said_;
+};
+
+absl::StatusOr<v1::PauseClusterResponse> Order(AgentClient& client, v1::PauseOrder order) {
+  return GiveOrder([&] { return client.PauseCluster(order); });
+}
+
+int Interrupted(const Invocation& run) {
+  *run.environment.err << "Not waiting any longer; the cluster takes no new requests until "
+                          "'clusterctl cluster start'.\n";
+  return kExitInterrupted;
+}
+
+absl::Status TookTooLong(uint64_t left, absl::string_view what) {
+  v1::Reason reason = MakeReason(reasons::kClusterPaused,
+                                 absl::StrCat(Counted(left, what), left == 1 ? " goes" : " go",
+                                              " on; the cluster takes no new ones"));
+  reason.set_remedy("wait and give the order again, or clusterctl cluster start");
+  return ReasonStatus(absl::StatusCode::kDeadlineExceeded, reason);
+}
+
+int Done(const Invocation& run, std::string_view state, const v1::PauseClusterResponse& response) {
+  if (!run.wants_table()) {
+    Json document = Document("ClusterPause");
+    document["state"] = state;
+    document["changed"] = response.changed();
+    document["models"] =
+        std::vector<std::string>(response.models().begin(), response.models().end());
+    run.PrintDocument(document);
+    return kExitOk;
+  }
+  const std::string models = absl::StrJoin(response.models(), ", ");
+  std::ostream& out = *run.environment.out;
+  if (state == "drained") {
+    out << "The cluster is drained: no request is under way, and none is taken until 'clusterctl "
+           "cluster start'. Models stay loaded.\n";
+  } else if (state == "stopped") {
+    out << "The cluster is stopped: nothing is loaded, and no request is taken until 'clusterctl "
+           "cluster start'"
+        << (models.empty() ? "" : ", which loads again: " + models) << ". The agents go on.\n";
+  } else if (!response.changed()) {
+    out << "The cluster serves already.\n";
+  } else {
+    out << "The cluster serves again"
+        << (models.empty() ? "" : "; it loads " + models + " ('clusterctl status' says how far)")
+        << ".\n";
+  }
+  return kExitOk;
+}
+
+int RunDrain(const Invocation& run, const PauseOptions& options) {
+  AgentClient client(run.options.socket_path);
+  const auto response = Order(client, v1::PAUSE_ORDER_DRAIN);
+  if (!response.ok()) return run.Fail(response.status());
+  PauseWait wait(run, client);
+  const absl::Status empty = wait.ForRequests(*ParseDuration(options.deadline));
+  if (absl::IsCancelled(empty)) return Interrupted(run);
+  if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "request"));
+  if (!empty.ok()) return run.Fail(empty);
+  return Done(run, response->pause().stopped() ? "stopped" : "drained", *response);
+}
+
+int RunStop(const Invocation& run, const PauseOptions& options) {
+  AgentClient client(run.options.socket_path);
+  const auto drained = Order(client, v1::PAUSE_ORDER_DRAIN);
+  if (!drained.ok()) return run.Fail(drained.status());
+  PauseWait wait(run, client);
+  // What goes on after the deadline ends with its ranks.
+  const absl::Status quiet = wait.ForRequests(*ParseDuration(options.deadline));
+  if (absl::IsCancelled(quiet)) return Interrupted(run);
+  if (!quiet.ok() && !absl::IsDeadlineExceeded(quiet)) return run.Fail(quiet);
+  const auto stopped = Order(client, v1::PAUSE_ORDER_STOP);
+  if (!stopped.ok()) return run.Fail(stopped.status());
+  const absl::Status empty = wait.ForRanks();
+  if (absl::IsCancelled(empty)) return Interrupted(run);
+  if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "rank"));
+  if (!empty.ok()) return run.Fail(empty);
+  return Done(run, "stopped", *stopped);
+}
+
+int RunStart(const Invocation& run) {
+  AgentClient client(run.options.socket_path);
+  const auto response = Order(client, v1::PAUSE_ORDER_START);
+  if (!response.ok()) return run.Fail(response.status());
+  return Done(run, "serving", *response);
+}
+
+}  // namespace
+
+void AddClusterPause(CommandTree& tree, CLI::App* cluster) {
+  const auto add = [&](const char* word, const char* what, const char* deadline, auto run) {
+    CLI::App* command = tree.Add(cluster, word, what);
+    auto options = std::make_shared<PauseOptions>();
+    command->add_option("--deadline", options->deadline, deadline)->check(IsDuration());
+    tree.OnChosen(command, [options, run](const Invocation& invocation) {
+      return run(invocation, *options);
+    });
+  };
+  add("drain", "Take no new requests on any node, and wait until none is under way",
+      "How long requests under way are waited for: 90s, 10m (default 60s)", RunDrain);
+  add("stop", "Drain the cluster and unload everything, until 'cluster start'",
+      "How long requests under way have to end: 90s, 10m (default 60s)", RunStop);
+  CLI::App* start =
+      tree.Add(cluster, "start", "Serve again after 'drain' or 'stop': load what was loaded");
+  tree.OnChosen(start, RunStart);
+}
+
+}  // namespace macrame::cli
