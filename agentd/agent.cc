@@ -483,6 +483,7 @@ void Agent::Impl::Tick() {
   parts_.gang_controller.Tick();
   parts_.cluster_service.Tick();
   parts_.demand.Tick();
+  parts_.alerts.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   const bool has_members = !table.Members().empty();
   parts_.beacons->SetAllPeersConnected(has_members && table.AllMembersAlive());
@@ -682,7 +683,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   if (parts_.beacons != nullptr) {
     for (v1::Reason& reason : parts_.beacons->Problems()) problems.push_back(std::move(reason));
   }
-  for (const v1::Reason& reason : {gateway_trouble_, engine_trouble_}) {
+  for (const v1::Reason& reason : {gateway_trouble_, engine_trouble_, parts_.alerts.trouble()}) {
     if (!reason.code().empty()) problems.push_back(reason);
   }
   if (parts_.peer_server != nullptr && !parts_.peer_server->ListenerTrouble().empty()) {

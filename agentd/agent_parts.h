@@ -31,6 +31,7 @@
 #include "agentd/platform.h"
 #include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
+#include "agentd/services/alert_service.h"
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/enrolment_service.h"
 #include "agentd/services/event_service.h"
@@ -120,6 +121,7 @@ struct AgentParts {
   TraceService trace_service;
   VerifyService verify_service;
   PauseService pause_service;
+  AlertService alerts;
   AgentService agent_service;
   ClusterService cluster_service;
   EnrolmentService enrolment;

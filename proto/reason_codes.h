@@ -11,6 +11,7 @@ inline constexpr char kNodeSuspect[] = "NODE_SUSPECT";
 inline constexpr char kNodeDead[] = "NODE_DEAD";
 inline constexpr char kNodeLeft[] = "NODE_LEFT";
 inline constexpr char kNodeCordoned[] = "NODE_CORDONED";
+inline constexpr char kAlertUndelivered[] = "ALERT_UNDELIVERED";
 inline constexpr char kClusterPaused[] = "CLUSTER_PAUSED";
 inline constexpr char kOtherCluster[] = "OTHER_CLUSTER";
 inline constexpr char kNoSecret[] = "NO_SECRET";

@@ -21,6 +21,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kNodeLeft, "a node took itself out of the cluster, or was drained", ""},
     ReasonCode{reasons::kNodeCordoned, "a node takes nothing new because somebody cordoned it",
                "clusterctl uncordon NODE when it is to serve again"},
+    ReasonCode{reasons::kAlertUndelivered, "an alert could not be delivered to the webhook",
+               "look at alert_webhook in agentd.yaml, and whether that server answers"},
     ReasonCode{reasons::kClusterPaused,
                "the cluster takes no requests because somebody drained or stopped it",
                "clusterctl cluster start when it is to serve again"},

@@ -6,6 +6,8 @@
 #include <boost/url/src.hpp>  // the library itself: it is compiled here and nowhere else
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace macrame::agentd {
 namespace {
@@ -42,6 +44,23 @@ std::string AuthorityOfOrigin(absl::string_view text) {
       origin->scheme_id() == urls::scheme::http || origin->scheme_id() == urls::scheme::https;
   std::string authority(origin->encoded_authority().data(), origin->encoded_authority().size());
   return is_web && !HostOf(authority).empty() ? authority : "";
+}
+
+std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
+  const auto parsed = urls::parse_uri(View(text));
+  if (!parsed) return std::nullopt;
+  WebUrl url;
+  url.is_secure = parsed->scheme_id() == urls::scheme::https;
+  if (!url.is_secure && parsed->scheme_id() != urls::scheme::http) return std::nullopt;
+  url.host = HostOf(
+      absl::string_view(parsed->encoded_authority().data(), parsed->encoded_authority().size()));
+  if (url.host.empty()) return std::nullopt;
+  const urls::string_view port = parsed->port();
+  url.port = !port.empty() ? std::string(port.data(), port.size()) : url.is_secure ? "443" : "80";
+  const auto target = parsed->encoded_target();
+  const absl::string_view asked(target.data(), target.size());
+  url.target = absl::StrCat(absl::StartsWith(asked, "/") ? "" : "/", asked);
+  return url;
 }
 
 std::string PercentDecode(absl::string_view text) {

@@ -2,6 +2,7 @@
 
 // Parts of the URLs that HTTP clients send and owners write, read by Boost.URL. Pure.
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -16,6 +17,17 @@ std::string HostOf(absl::string_view authority);
 // Of a web page's origin, as browsers write it in the header Origin ("https://host:port"): its
 // authority. Empty: it is none, "null" and those of browsers' extensions among them.
 std::string AuthorityOfOrigin(absl::string_view origin);
+
+// Where a program asks: "https://host:port/path?query", http too. The port is the scheme's where
+// none is named.
+struct WebUrl {
+  bool is_secure = false;
+  std::string host;  // as HostOf has it
+  std::string port;
+  std::string target = "/";  // path and query
+};
+// Nullopt: it is none, or names a user.
+std::optional<WebUrl> ParseWebUrl(absl::string_view text);
 
 // "%2F" and the like become what they stand for; a text with a malformed one stays as it is.
 std::string PercentDecode(absl::string_view text);

@@ -226,6 +226,9 @@ absl::Status CheckConfig(const Config& config) {
                    "' is not of the form NAME=MODEL, such as gpt-4o=my-model or claude-*=my-model");
     }
   }
+  if (!config.alert_webhook.empty() && !ParseWebUrl(config.alert_webhook).has_value()) {
+    return wrong("alert_webhook is no URL that begins with http:// or https://");
+  }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");
   if (config.state_folder.empty() || config.state_folder[0] != '/') {
     return wrong("state_folder: '", config.state_folder, "' must be an absolute path");

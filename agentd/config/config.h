@@ -82,6 +82,9 @@ struct Config {
   std::string rankd_path;
   std::string mlx_lm_python;
 
+  std::string alert_webhook;
+  std::string alert_webhook_authorization;
+
   std::string log_level = "info";
   std::string log_file;
   bool log_to_stderr = true;

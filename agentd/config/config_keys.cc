@@ -168,6 +168,11 @@ Keys RankKeys() {
 
 Keys ProcessKeys() {
   return {
+      Text("alert_webhook", &Config::alert_webhook,
+           "a URL that is told, as JSON by POST, of problems that stay and of their end; the same "
+           "on every node; empty: none"),
+      Text("alert_webhook_authorization", &Config::alert_webhook_authorization,
+           "what is sent there as Authorization, such as Bearer TOKEN; empty: nothing"),
       Choice("log_level", &Config::log_level, "least important lines that are logged",
              {"trace", "debug", "info", "warning", "error"}),
       Text("log_file", &Config::log_file,

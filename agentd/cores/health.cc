@@ -25,7 +25,7 @@ constexpr std::string_view kNotices[] = {
     reasons::kSendRefused,
     // It serves, and may not go on to do so as well.
     reasons::kSlowerThanPredicted, reasons::kThermal, reasons::kCertExpiring, reasons::kWriteLost,
-    reasons::kJoinLimited};
+    reasons::kJoinLimited, reasons::kAlertUndelivered};
 
 bool SaysTheSame(const v1::Reason& a, const v1::Reason& b) {
   return a.code() == b.code() && a.node_id() == b.node_id() && a.message() == b.message();

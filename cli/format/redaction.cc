@@ -15,8 +15,9 @@ constexpr char kRedacted[] = "[redacted]";
 // Shorter values are numbers, switches and words.
 constexpr size_t kSecretMin = 8;
 
-constexpr std::array<absl::string_view, 8> kSecretWords = {
-    "secret", "password", "passphrase", "authorization", "bearer", "api_key", "_key", "token"};
+constexpr std::array<absl::string_view, 9> kSecretWords = {
+    "secret",  "password", "passphrase", "authorization", "bearer",
+    "api_key", "_key",     "token",      "webhook"};
 // What our own secrets begin with, wherever they stand.
 constexpr std::array<absl::string_view, 3> kSecretBeginnings = {"macrame1.", "mk-", "sk-"};
 

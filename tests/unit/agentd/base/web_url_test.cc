@@ -31,6 +31,22 @@ TEST(WebUrl, AnOriginIsASchemeOfTheWebAndAnAuthority) {
   }
 }
 
+TEST(WebUrl, AUrlSaysWhereToAskAndForWhat) {
+  const auto url = ParseWebUrl("https://hooks.example/services/a%20b?token=x#part");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_TRUE(url->is_secure);
+  EXPECT_EQ(url->host, "hooks.example");
+  EXPECT_EQ(url->port, "443");
+  EXPECT_EQ(url->target, "/services/a%20b?token=x");
+  EXPECT_EQ(ParseWebUrl("http://[::1]:9000")->host, "::1");
+  EXPECT_EQ(ParseWebUrl("http://[::1]:9000")->port, "9000");
+  EXPECT_EQ(ParseWebUrl("http://a?b")->target, "/?b");
+  for (const char* bad : {"", "hooks.example", "ftp://a/b", "https://", "https://u:p@a/b",
+                          "https://a b/", "//a/b", "https:/a"}) {
+    EXPECT_FALSE(ParseWebUrl(bad).has_value()) << bad;
+  }
+}
+
 TEST(WebUrl, EscapesBecomeWhatTheyStandForUnlessOneIsMalformed) {
   EXPECT_EQ(PercentDecode("mlx-community%2FTiny"), "mlx-community/Tiny");
   EXPECT_EQ(PercentDecode("a+b"), "a+b");

@@ -1,0 +1,95 @@
+#include "agentd/services/alert_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+// Of a URL, whose path is often the secret: scheme and host.
+std::string Told(const std::string& url) {
+  return url.substr(0, url.find('/', url.find("//") + 2));
+}
+
+std::string TimeText(uint64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
+                          absl::UTCTimeZone());
+}
+
+}  // namespace
+
+std::string AlertJson(const Alert& alert, const std::string& cluster, const std::string& node_name,
+                      uint64_t now_unix_ms) {
+  const v1::Reason& reason = alert.reason;
+  std::string text =
+      absl::StrCat(cluster.empty() ? "" : absl::StrCat("[", cluster, "] "),
+                   alert.is_over ? "Over: " : "", reason.message(), " (", reason.code(), ")");
+  if (!alert.is_over && !reason.remedy().empty()) {
+    absl::StrAppend(&text, ". Next: ", reason.remedy());
+  }
+  const nlohmann::ordered_json json = {
+      {"text", text},
+      {"content", text},
+      {"state", alert.is_over ? "over" : "raised"},
+      {"cluster", cluster},
+      {"code", reason.code()},
+      {"message", reason.message()},
+      {"remedy", reason.remedy()},
+      {"node", node_name},
+      {"node_id", reason.node_id()},
+      {"since", TimeText(alert.since_unix_ms)},
+      {"at", TimeText(now_unix_ms)},
+  };
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+AlertService::AlertService(Parts parts, const std::string& url, const std::string& authorization)
+    : parts_(parts), url_(url) {
+  if (std::optional<WebUrl> parsed = ParseWebUrl(url); parsed.has_value()) {
+    webhook_.emplace(parts_.dispatcher, *std::move(parsed), authorization);
+  }
+}
+
+void AlertService::Tick() {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (!webhook_.has_value() || now - looked_at_ < kAlertLook) return;
+  looked_at_ = now;
+  const v1::ClusterStatus status = parts_.reporter.Status();
+  const std::vector<v1::Reason> problems(status.problems().begin(), status.problems().end());
+  for (const Alert& alert : tracker_.Update(problems, now, parts_.dispatcher.UnixMs())) {
+    if (IsToTell()) Tell(alert, status);
+  }
+}
+
+bool AlertService::IsToTell() const {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  return parts_.election.Leading(now).has_value() || !parts_.election.Coordinator(now).has_value();
+}
+
+void AlertService::Tell(const Alert& alert, const v1::ClusterStatus& status) {
+  std::string name;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.identity().node_id() == alert.reason.node_id()) name = node.identity().hostname();
+  }
+  webhook_->Post(AlertJson(alert, status.cluster_name(), name, parts_.dispatcher.UnixMs()),
+                 [this, code = alert.reason.code()](const absl::Status& status) {
+                   trouble_.Clear();
+                   if (status.ok()) return;
+                   trouble_ =
+                       MakeReason(reasons::kAlertUndelivered,
+                                  absl::StrCat("an alert (", code, ") could not be delivered to ",
+                                               Told(url_), ": ", status.message()));
+                   trouble_.set_remedy(
+                       "look at alert_webhook in agentd.yaml, and whether that server answers");
+                   spdlog::warn("{}", trouble_.message());
+                 });
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,55 @@
+#pragma once
+
+// Tells a webhook of problems that stay, and of their end (cores/alert_tracker.h). Every agent
+// that has one looks; the coordinator tells, and where there is none, whoever sees that. Owner
+// thread.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agentd/cores/alert_tracker.h"
+#include "agentd/cores/election.h"
+#include "agentd/services/status_reporter.h"
+#include "agentd/services/webhook.h"
+#include "transport/dispatcher.h"
+
+namespace macrame::agentd {
+
+// How often problems are looked at.
+inline constexpr Duration kAlertLook = std::chrono::seconds(2);
+
+// What is posted of one alert: `text` and `content` for chats, and its parts for programs.
+std::string AlertJson(const Alert& alert, const std::string& cluster, const std::string& node_name,
+                      uint64_t now_unix_ms);
+
+class AlertService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    StatusReporter& reporter;
+  };
+
+  // `url` as the configuration has it, checked; empty: nobody is told.
+  AlertService(Parts parts, const std::string& url, const std::string& authorization);
+
+  // At least each kAlertLook.
+  void Tick();
+  // Why the last message was not delivered; code empty: it was, or there was none.
+  const v1::Reason& trouble() const { return trouble_; }
+
+ private:
+  bool IsToTell() const;
+  void Tell(const Alert& alert, const v1::ClusterStatus& status);
+
+  Parts parts_;
+  const std::string url_;
+  AlertTracker tracker_;
+  MonotonicTime looked_at_;
+  v1::Reason trouble_;
+  std::optional<Webhook> webhook_;  // after what its callbacks use
+};
+
+}  // namespace macrame::agentd
