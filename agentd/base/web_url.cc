@@ -16,16 +16,18 @@ namespace urls = boost::urls;
 
 constexpr size_t kPortDigitsMax = 5;
 
-urls::string_view View(absl::string_view text) { return {text.data(), text.size()}; }
-
 bool IsHostCharacter(unsigned char c) {
   return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':';
 }
 
 }  // namespace
 
+// What is parsed points into the text. Boost's releases name their own string_view differently, and
+// all take a std::string for one.
+
 std::string HostOf(absl::string_view text) {
-  const auto authority = urls::parse_authority(View(text));
+  const std::string whole(text);
+  const auto authority = urls::parse_authority(whole);
   if (!authority || authority->has_userinfo() || authority->port().size() > kPortDigitsMax) {
     return "";
   }
@@ -36,7 +38,8 @@ std::string HostOf(absl::string_view text) {
 }
 
 std::string AuthorityOfOrigin(absl::string_view text) {
-  const auto origin = urls::parse_uri(View(text));
+  const std::string whole(text);
+  const auto origin = urls::parse_uri(whole);
   if (!origin || !origin->encoded_path().empty() || origin->has_query() || origin->has_fragment()) {
     return "";
   }
@@ -47,7 +50,8 @@ std::string AuthorityOfOrigin(absl::string_view text) {
 }
 
 std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
-  const auto parsed = urls::parse_uri(View(text));
+  const std::string whole(text);
+  const auto parsed = urls::parse_uri(whole);
   if (!parsed) return std::nullopt;
   WebUrl url;
   url.is_secure = parsed->scheme_id() == urls::scheme::https;
@@ -55,7 +59,7 @@ std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
   url.host = HostOf(
       absl::string_view(parsed->encoded_authority().data(), parsed->encoded_authority().size()));
   if (url.host.empty()) return std::nullopt;
-  const urls::string_view port = parsed->port();
+  const auto port = parsed->port();
   url.port = !port.empty() ? std::string(port.data(), port.size()) : url.is_secure ? "443" : "80";
   const auto target = parsed->encoded_target();
   const absl::string_view asked(target.data(), target.size());
@@ -64,8 +68,9 @@ std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
 }
 
 std::string PercentDecode(absl::string_view text) {
-  const auto encoded = urls::make_pct_string_view(View(text));
-  return encoded ? encoded->decode() : std::string(text);
+  const std::string whole(text);
+  const auto encoded = urls::make_pct_string_view(whole);
+  return encoded ? encoded->decode() : whole;
 }
 
 }  // namespace macrame::agentd
