@@ -249,6 +249,7 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
     parts_.gang_controller.NoteDead(node);
     parts_.router.NoteDead(node);
     parts_.enrolment.NoteRevoked(node);
+    parts_.verify_service.NoteGone(node);
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);
@@ -554,6 +555,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     case MembershipChange::kForgotten:
       parts_.reports.Forget(event.node);
       parts_.links.Forget(event.node);
+      parts_.verify_service.NoteGone(event.node);
       parts_.channels.Forget(event.node);
       parts_.heartbeats.Forget(event.node);
       break;
@@ -697,7 +699,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   }
   AddOneWay(problems);
   if (const v1::ClusterPause* pause = parts_.replicator.desired().pause(); pause != nullptr) {
-    problems.push_back(PausedReason(*pause));
+    problems.push_back(PausedReason(*pause, parts_.replicator.desired().stopped().size()));
   }
   if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
   if (const auto keys = KeysReason()) problems.push_back(*keys);

@@ -1,6 +1,7 @@
 // `cluster drain`, `stop` and `start`: the whole cluster takes no requests, holds no models, serves
 // again. The agents go on all the time, so that any of them can be asked to start.
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -32,10 +33,10 @@ struct PauseOptions {
 
 uint64_t RequestsOf(const v1::ClusterStatus& status) {
   uint64_t requests = 0;
-  for (const v1::DeploymentStatus& deployment : status.deployments()) {
-    for (const v1::RankStatus& rank : deployment.ranks()) {
-      requests += rank.requests_running() + rank.requests_queued();
-    }
+  // By node: a gang that gave way to another goes on to answer, and is no deployment's any more.
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.state() != v1::NODE_STATE_ALIVE && node.state() != v1::NODE_STATE_SUSPECT) continue;
+    requests += node.load().requests_running() + node.load().requests_queued();
   }
   return requests;
 }
@@ -67,9 +68,10 @@ class PauseWait {
   }
   absl::Status ForRanks() {
     return Until(kEndLimit, [&](const v1::ClusterStatus& status) {
-      left_ = RanksOf(status);
+      // What is still listed has its ranks to come, or to go.
+      left_ = std::max<uint64_t>(RanksOf(status), status.deployments_size());
       Tell(absl::StrCat("Waiting for ", Counted(left_, "rank"), " to end"));
-      return left_ == 0 && status.deployments().empty();
+      return left_ == 0;
     });
   }
   uint64_t left() const { return left_; }
@@ -114,6 +116,12 @@ int Interrupted(const Invocation& run) {
   *run.environment.err << "Not waiting any longer; the cluster takes no new requests until "
                           "'clusterctl cluster start'.\n";
   return kExitInterrupted;
+}
+
+// What stays so when the command fails.
+int FailPaused(const Invocation& run, const absl::Status& status) {
+  *run.environment.err << "The cluster takes no new requests until 'clusterctl cluster start'.\n";
+  return run.Fail(status);
 }
 
 absl::Status TookTooLong(uint64_t left, absl::string_view what) {
@@ -161,7 +169,7 @@ int RunDrain(const Invocation& run, const PauseOptions& options) {
   const absl::Status empty = wait.ForRequests(*ParseDuration(options.deadline));
   if (absl::IsCancelled(empty)) return Interrupted(run);
   if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "request"));
-  if (!empty.ok()) return run.Fail(empty);
+  if (!empty.ok()) return FailPaused(run, empty);
   return Done(run, response->pause().stopped() ? "stopped" : "drained", *response);
 }
 
@@ -173,13 +181,13 @@ int RunStop(const Invocation& run, const PauseOptions& options) {
   // What goes on after the deadline ends with its ranks.
   const absl::Status quiet = wait.ForRequests(*ParseDuration(options.deadline));
   if (absl::IsCancelled(quiet)) return Interrupted(run);
-  if (!quiet.ok() && !absl::IsDeadlineExceeded(quiet)) return run.Fail(quiet);
+  if (!quiet.ok() && !absl::IsDeadlineExceeded(quiet)) return FailPaused(run, quiet);
   const auto stopped = Order(client, v1::PAUSE_ORDER_STOP);
-  if (!stopped.ok()) return run.Fail(stopped.status());
+  if (!stopped.ok()) return FailPaused(run, stopped.status());
   const absl::Status empty = wait.ForRanks();
   if (absl::IsCancelled(empty)) return Interrupted(run);
   if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "rank"));
-  if (!empty.ok()) return run.Fail(empty);
+  if (!empty.ok()) return FailPaused(run, empty);
   return Done(run, "stopped", *stopped);
 }
 

@@ -6,7 +6,9 @@ namespace macrame::cli {
 
 ExitCode ExitCodeOf(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
-  if (code == reasons::kNotReady) return kExitConflict;
+  if (code == reasons::kNotReady || code == reasons::kClusterPaused) {
+    return absl::IsDeadlineExceeded(status) ? kExitTimedOut : kExitConflict;
+  }
   if (code == reasons::kNodeNotFound || code == reasons::kNodeAmbiguous) return kExitNotFound;
   if (code == reasons::kBadRequest) return kExitUsage;
   if (code == reasons::kAgentUnreachable || code == reasons::kNoCoordinator)

@@ -51,6 +51,7 @@ absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& st
   }
   std::vector<std::string> found;
   for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.state() == v1::NODE_STATE_LEFT) continue;  // no plan knows it
     for (const v1::NodeLabel& label : node.marks().labels()) {
       const bool fits =
           label.key() == name.substr(0, sign) && label.value() == name.substr(sign + 1);
@@ -58,9 +59,9 @@ absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& st
     }
   }
   if (!found.empty()) return found;
-  return ReasonStatus(
-      absl::StatusCode::kNotFound, reasons::kNodeNotFound,
-      absl::StrCat("no node has the label '", name, "'; 'clusterctl nodes label' gives it one"));
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+                      absl::StrCat("no node that is there has the label '", name,
+                                   "'; 'clusterctl nodes label' gives it one"));
 }
 
 void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
@@ -89,7 +90,9 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
       ->add_option("--strictness", options->strictness,
                    "How much memory is left for what estimates miss: 12.5, 5 or 2 %")
       ->check(CLI::IsMember({"safe", "normal", "tight"}));
-  command->add_option("--exclude", options->excluded, "Not these nodes (hostnames or ids)")
+  command
+      ->add_option("--exclude", options->excluded,
+                   "Not these nodes (hostnames, ids, or KEY=VALUE of labels)")
       ->expected(1)
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -1,76 +1,124 @@
 #include "agentd/base/web_url.h"
 
 #include <algorithm>
-#include <boost/url/parse.hpp>
-#include <boost/url/pct_string_view.hpp>
-#include <boost/url/src.hpp>  // the library itself: it is compiled here and nowhere else
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace macrame::agentd {
 namespace {
 
-namespace urls = boost::urls;
+struct HostPort {
+  absl::string_view host;  // without brackets
+  absl::string_view port;  // empty: none is named
+};
 
-constexpr size_t kPortDigitsMax = 5;
+bool IsHostCharacter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_';
+}
 
-bool IsHostCharacter(unsigned char c) {
-  return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':';
+bool IsAddressCharacter(char c) {
+  return absl::ascii_isxdigit(static_cast<unsigned char>(c)) || c == ':' || c == '.';
+}
+
+// RFC 3986, 3.3 and 3.4: what a path and a query are made of, escapes among it.
+bool IsTargetCharacter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+         absl::StrContains("-._~!$&'()*+,;=:@/?%", absl::string_view(&c, 1));
+}
+
+bool IsPort(absl::string_view text) {
+  uint32_t port = 0;
+  const bool are_digits = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c));
+  });
+  return text.empty() || (are_digits && absl::SimpleAtoi(text, &port) && port <= UINT16_MAX);
+}
+
+// False: it is malformed.
+bool Split(absl::string_view authority, HostPort* parts) {
+  absl::string_view rest;
+  bool fits = true;
+  if (absl::StartsWith(authority, "[")) {
+    const size_t close = authority.find(']');
+    if (close == absl::string_view::npos) return false;
+    parts->host = authority.substr(1, close - 1);
+    rest = authority.substr(close + 1);
+    fits = std::all_of(parts->host.begin(), parts->host.end(), IsAddressCharacter);
+  } else {
+    const size_t colon = std::min(authority.find(':'), authority.size());
+    parts->host = authority.substr(0, colon);
+    rest = authority.substr(colon);
+    fits = std::all_of(parts->host.begin(), parts->host.end(), IsHostCharacter);
+  }
+  if (!rest.empty() && !absl::ConsumePrefix(&rest, ":")) return false;
+  parts->port = rest;
+  return fits && !parts->host.empty() && IsPort(parts->port);
+}
+
+// Consumes "http://" or "https://", in any case.
+bool ConsumeScheme(absl::string_view* text, bool* is_secure) {
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (!absl::StartsWithIgnoreCase(*text, scheme)) continue;
+    text->remove_prefix(scheme.size());
+    *is_secure = scheme.size() == 8;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
-// What is parsed points into the text. Boost's releases name their own string_view differently, and
-// all take a std::string for one.
-
-std::string HostOf(absl::string_view text) {
-  const std::string whole(text);
-  const auto authority = urls::parse_authority(whole);
-  if (!authority || authority->has_userinfo() || authority->port().size() > kPortDigitsMax) {
-    return "";
-  }
-  std::string host(authority->encoded_host_address());
-  if (!std::all_of(host.begin(), host.end(), IsHostCharacter)) return "";
-  if (!host.empty() && host.back() == '.') host.pop_back();
-  return absl::AsciiStrToLower(host);
+std::string HostOf(absl::string_view authority) {
+  HostPort parts;
+  if (!Split(authority, &parts)) return "";
+  absl::ConsumeSuffix(&parts.host, ".");
+  return absl::AsciiStrToLower(parts.host);
 }
 
-std::string AuthorityOfOrigin(absl::string_view text) {
-  const std::string whole(text);
-  const auto origin = urls::parse_uri(whole);
-  if (!origin || !origin->encoded_path().empty() || origin->has_query() || origin->has_fragment()) {
-    return "";
-  }
-  const bool is_web =
-      origin->scheme_id() == urls::scheme::http || origin->scheme_id() == urls::scheme::https;
-  std::string authority(origin->encoded_authority().data(), origin->encoded_authority().size());
-  return is_web && !HostOf(authority).empty() ? authority : "";
+std::string AuthorityOfOrigin(absl::string_view origin) {
+  bool is_secure = false;
+  if (!ConsumeScheme(&origin, &is_secure) || HostOf(origin).empty()) return "";
+  return std::string(origin);
 }
 
 std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
-  const std::string whole(text);
-  const auto parsed = urls::parse_uri(whole);
-  if (!parsed) return std::nullopt;
   WebUrl url;
-  url.is_secure = parsed->scheme_id() == urls::scheme::https;
-  if (!url.is_secure && parsed->scheme_id() != urls::scheme::http) return std::nullopt;
-  url.host = HostOf(
-      absl::string_view(parsed->encoded_authority().data(), parsed->encoded_authority().size()));
-  if (url.host.empty()) return std::nullopt;
-  const auto port = parsed->port();
-  url.port = !port.empty() ? std::string(port.data(), port.size()) : url.is_secure ? "443" : "80";
-  const auto target = parsed->encoded_target();
-  const absl::string_view asked(target.data(), target.size());
-  url.target = absl::StrCat(absl::StartsWith(asked, "/") ? "" : "/", asked);
+  if (!ConsumeScheme(&text, &url.is_secure)) return std::nullopt;
+  const absl::string_view authority = text.substr(0, text.find_first_of("/?#"));
+  HostPort parts;
+  url.host = HostOf(authority);
+  if (url.host.empty() || !Split(authority, &parts)) return std::nullopt;
+  url.port = !parts.port.empty() ? std::string(parts.port) : url.is_secure ? "443" : "80";
+  absl::string_view target = text.substr(authority.size());
+  target = target.substr(0, target.find('#'));
+  if (!std::all_of(target.begin(), target.end(), IsTargetCharacter)) return std::nullopt;
+  url.target = absl::StrCat(absl::StartsWith(target, "/") ? "" : "/", target);
   return url;
 }
 
 std::string PercentDecode(absl::string_view text) {
-  const std::string whole(text);
-  const auto encoded = urls::make_pct_string_view(whole);
-  return encoded ? encoded->decode() : whole;
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out.push_back(text[i]);
+      continue;
+    }
+    int value = 0;
+    const absl::string_view digits = text.substr(i + 1, 2);
+    const bool is_escape = digits.size() == 2 &&
+                           absl::ascii_isxdigit(static_cast<unsigned char>(digits[0])) &&
+                           absl::ascii_isxdigit(static_cast<unsigned char>(digits[1])) &&
+                           absl::SimpleHexAtoi(digits, &value);
+    if (!is_escape) return std::string(text);
+    out.push_back(static_cast<char>(value));
+    i += 2;
+  }
+  return out;
 }
 
 }  // namespace macrame::agentd

@@ -1,6 +1,6 @@
 #pragma once
 
-// Parts of the URLs that HTTP clients send and owners write, read by Boost.URL. Pure.
+// Parts of the URLs that HTTP clients send and owners write. Pure.
 
 #include <optional>
 #include <string>

@@ -14,13 +14,9 @@ namespace {
 constexpr std::string_view kToldNotices[] = {reasons::kThermal, reasons::kSlowerThanPredicted,
                                              reasons::kCertExpiring, reasons::kWriteLost};
 
-// Messages quote the model that they are about, and count what changes from look to look.
-std::string KeyOf(const v1::Reason& reason) {
-  const size_t open = reason.message().find('\'');
-  const size_t close = open == std::string::npos ? open : reason.message().find('\'', open + 1);
-  const std::string quoted =
-      close == std::string::npos ? "" : reason.message().substr(open + 1, close - open - 1);
-  return absl::StrCat(reason.code(), "\n", reason.node_id(), "\n", quoted);
+std::string KeyOf(const Problem& problem) {
+  if (!problem.model.empty()) return absl::StrCat("model\n", problem.model);
+  return absl::StrCat(problem.reason.code(), "\n", problem.reason.node_id());
 }
 
 }  // namespace
@@ -30,10 +26,19 @@ bool IsAlert(std::string_view code) {
                                 std::end(kToldNotices);
 }
 
-std::vector<Alert> AlertTracker::Update(const std::vector<v1::Reason>& problems, MonotonicTime now,
+std::vector<Alert> AlertTracker::Raised() const {
+  std::vector<Alert> raised;
+  for (const auto& [key, known] : known_) {
+    if (known.is_told) raised.push_back({false, known.reason, known.since_unix_ms});
+  }
+  return raised;
+}
+
+std::vector<Alert> AlertTracker::Update(const std::vector<Problem>& problems, MonotonicTime now,
                                         uint64_t now_unix_ms) {
-  for (const v1::Reason& problem : problems) {
-    if (problem.code().empty() || !IsAlert(problem.code())) continue;
+  for (const Problem& problem : problems) {
+    const std::string& code = problem.reason.code();
+    if (code.empty() || (problem.model.empty() && !IsAlert(code))) continue;
     const auto [place, is_new] = known_.try_emplace(KeyOf(problem));
     Known& known = place->second;
     // One that came back before it was told was away in between.
@@ -42,7 +47,7 @@ std::vector<Alert> AlertTracker::Update(const std::vector<v1::Reason>& problems,
       known.came_at = now;
       known.since_unix_ms = now_unix_ms;
     }
-    known.reason = problem;
+    known.reason = problem.reason;
     known.seen_at = now;
   }
   std::vector<Alert> alerts;

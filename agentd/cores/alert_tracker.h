@@ -2,7 +2,8 @@
 
 // Which problems of a cluster are worth waking somebody for, and when: those that stay. Pure.
 //
-// A problem is one while it has one code, node and model, whatever figures its message has. It is
+// A problem of a model is one for as long as the model is not served as it was asked for, whatever
+// the cause is called; of others one while it has one code and node. It is
 // told once when it has been there for raise_after, and once more when it has been away for
 // over_after. What is how somebody configured it is not told (IsNotice), but for what wears a
 // machine or ends by itself badly: heat, speed, certificates.
@@ -27,13 +28,20 @@ struct Alert {
   uint64_t since_unix_ms = 0;  // when the problem came
 };
 
+struct Problem {
+  v1::Reason reason;
+  std::string model;  // that is not served as it was asked for; empty: of something else
+};
+
 class AlertTracker {
  public:
   explicit AlertTracker(AlertOptions options = {}) : options_(options) {}
 
   // `problems`: all that there are now. What is to be told of them.
-  std::vector<Alert> Update(const std::vector<v1::Reason>& problems, MonotonicTime now,
+  std::vector<Alert> Update(const std::vector<Problem>& problems, MonotonicTime now,
                             uint64_t now_unix_ms);
+  // What was told and is there still: for one who takes over from another that may not have.
+  std::vector<Alert> Raised() const;
 
  private:
   struct Known {
@@ -48,7 +56,7 @@ class AlertTracker {
   std::map<std::string, Known> known_;
 };
 
-// Whether problems of this code are told.
+// Whether problems of this code are told, where they are of no model.
 bool IsAlert(std::string_view code);
 
 }  // namespace macrame::agentd

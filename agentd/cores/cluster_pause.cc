@@ -1,64 +1,70 @@
 #include "agentd/cores/cluster_pause.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
 
-std::optional<PauseChange> DecideStart(const v1::ClusterPause* present,
-                                       const std::map<std::string, v1::Deployment>& deployments) {
+std::string StoppedKey(const std::string& name) { return absl::StrCat(kStoppedPrefix, name); }
+
+PauseChange DecideStart(const DesiredState& desired) {
   PauseChange change;
-  if (present == nullptr) return change;
-  for (const v1::Deployment& model : present->models()) {
+  for (const auto& [name, model] : desired.stopped()) {
     // What was loaded under this name meanwhile stays.
-    if (!deployments.contains(model.name())) change.restored.push_back(model);
-    change.response.add_models(model.name());
+    if (desired.FindDeployment(name) == nullptr) {
+      change.steps.push_back({DeploymentKey(name), model.SerializeAsString()});
+    }
+    change.steps.push_back({StoppedKey(name), ""});
+    change.response.add_models(name);
   }
-  change.is_lifted = true;
-  change.response.set_changed(true);
+  if (desired.pause() != nullptr) change.steps.push_back({std::string(kPauseKey), ""});
+  change.response.set_changed(!change.steps.empty());
   return change;
 }
 
 }  // namespace
 
-std::optional<PauseChange> DecidePause(v1::PauseOrder order, const v1::ClusterPause* present,
-                                       const std::map<std::string, v1::Deployment>& deployments,
+std::optional<PauseChange> DecidePause(v1::PauseOrder order, const DesiredState& desired,
                                        uint64_t now_unix_ms) {
-  if (order == v1::PAUSE_ORDER_START) return DecideStart(present, deployments);
+  if (order == v1::PAUSE_ORDER_START) return DecideStart(desired);
   const bool stops = order == v1::PAUSE_ORDER_STOP;
   if (!stops && order != v1::PAUSE_ORDER_DRAIN) return std::nullopt;
   PauseChange change;
   v1::ClusterPause pause;
-  if (present != nullptr) pause = *present;
-  if (present == nullptr) pause.set_since_unix_ms(now_unix_ms);
+  if (desired.pause() != nullptr) {
+    pause = *desired.pause();
+  } else {
+    pause.set_since_unix_ms(now_unix_ms);
+  }
+  if (stops) pause.set_stopped(true);
+  const bool is_new = desired.pause() == nullptr ||
+                      desired.pause()->SerializeAsString() != pause.SerializeAsString();
+  if (is_new) change.steps.push_back({std::string(kPauseKey), pause.SerializeAsString()});
+  std::set<std::string> remembered;
+  for (const auto& [name, model] : desired.stopped()) remembered.insert(name);
   if (stops) {
-    pause.set_stopped(true);
-    std::map<std::string, v1::Deployment> models;
-    for (const v1::Deployment& model : pause.models()) models[model.name()] = model;
-    for (const auto& [name, model] : deployments) {
-      models[name] = model;
-      change.removed.push_back(name);
-    }
-    pause.clear_models();
-    for (auto& [name, model] : models) {
-      change.response.add_models(name);
-      *pause.add_models() = std::move(model);
+    for (const auto& [name, model] : desired.deployments()) {
+      change.steps.push_back({StoppedKey(name), model.SerializeAsString()});
+      change.steps.push_back({DeploymentKey(name), ""});
+      remembered.insert(name);
     }
   }
-  const std::string value = pause.SerializeAsString();
-  if (present == nullptr || present->SerializeAsString() != value) change.pause = value;
+  for (const std::string& name : remembered) change.response.add_models(name);
   *change.response.mutable_pause() = std::move(pause);
-  change.response.set_changed(change.pause.has_value() || !change.removed.empty());
+  change.response.set_changed(!change.steps.empty());
   return change;
 }
 
-v1::Reason PausedReason(const v1::ClusterPause& pause) {
+v1::Reason PausedReason(const v1::ClusterPause& pause, size_t models) {
   std::string what = "the cluster is drained: it takes no new requests";
   if (pause.stopped()) {
-    what = absl::StrCat("the cluster is stopped: it takes no requests, and holds ",
-                        pause.models_size(), pause.models_size() == 1 ? " model" : " models",
-                        " to be loaded when it is started");
+    what = absl::StrCat("the cluster is stopped: it takes no requests, and loads ", models,
+                        models == 1 ? " model" : " models", " when it is started");
   }
   v1::Reason reason = MakeReason(reasons::kClusterPaused, what);
   reason.set_remedy("clusterctl cluster start");

@@ -70,6 +70,8 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     Put(entry, *marked, &parsed_.marks);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
+  } else if (const auto stopped = NameBehind(kStoppedPrefix, key)) {
+    Put(entry, *stopped, &parsed_.stopped);
   } else if (key == kPauseKey) {
     v1::ClusterPause pause;
     if (pause.ParseFromString(entry.value())) parsed_.pause = std::move(pause);
@@ -91,6 +93,7 @@ void DesiredState::Drop(const std::string& key) const {
     parsed_.removed_epochs.erase(*replica);
   }
   parsed_.refusals.erase(key);
+  if (const auto name = NameBehind(kStoppedPrefix, key)) parsed_.stopped.erase(*name);
   if (key == kPauseKey) parsed_.pause.reset();
   if (key == kLinksKey) parsed_.links.Clear();
   if (key == kSpeedsKey) parsed_.speeds.Clear();

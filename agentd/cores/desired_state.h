@@ -50,8 +50,11 @@ class DesiredState {
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
   // Null: the cluster serves.
   const v1::ClusterPause* pause() const {
-    return Fresh().pause.has_value() ? &*Fresh().pause : nullptr;
+    const std::optional<v1::ClusterPause>& pause = Fresh().pause;
+    return pause.has_value() ? &*pause : nullptr;
   }
+  // What is loaded again when a stopped cluster is started, by name.
+  const std::map<std::string, v1::Deployment>& stopped() const { return Fresh().stopped; }
   // The coordinator's verdicts on links; without a revision before it wrote any.
   const v1::ClusterLinks& links() const { return Fresh().links; }
   // What answers told of speeds.
@@ -68,6 +71,7 @@ class DesiredState {
     std::map<std::string, v1::ApiKey> api_keys;
     std::map<std::string, v1::TransportRefusal> refusals;
     std::optional<v1::ClusterPause> pause;
+    std::map<std::string, v1::Deployment> stopped;
     v1::ClusterLinks links;
     v1::SpeedCorrections speeds;
   };

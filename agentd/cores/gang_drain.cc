@@ -17,19 +17,20 @@ namespace macrame::agentd {
 // It was dedicated to another tenant: the gang must not stay, wherever else it may go.
 bool GangReconciler::MustLeave(const Round& round, const std::string& name, const NodeView& node) {
   const auto wanted = round.deployments.find(name);
-  return !node.tenant.empty() && wanted != round.deployments.end() &&
-         wanted->second->placement().tenant() != node.tenant;
+  return wanted != round.deployments.end() && !IsFor(node, *wanted->second);
 }
 
-// The first node that a gang is to leave; null: none.
+// The first node that a gang is to leave, one that it must leave before others; null: none.
 const NodeView* GangReconciler::LeavingNode(const Round& round, const std::string& name,
                                             const Gang& gang) const {
+  const NodeView* leaving = nullptr;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
     if (node == nullptr || !IsReachable(*node)) continue;
-    if (node->draining || MustLeave(round, name, *node)) return node;
+    if (MustLeave(round, name, *node)) return node;
+    if (node->draining && leaving == nullptr) leaving = node;
   }
-  return nullptr;
+  return leaving;
 }
 
 // True: it is on its way.
@@ -78,7 +79,8 @@ void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& 
   const NodeView* leaving = LeavingNode(round, name, gang);
   // Only room is made by giving way. Other causes pass (the nodes changed while it was planned), or
   // stay whatever this gang does: then it serves until the node stops, unless it may not.
-  const bool stays = leaving == nullptr ||
+  const bool may_pass = why.code() == reasons::kSnapshotStale || why.code() == reasons::kInternal;
+  const bool stays = leaving == nullptr || may_pass ||
                      (why.code() != reasons::kMemoryShort && !MustLeave(round, name, *leaving));
   if (stays) {
     gang.is_moving = false;

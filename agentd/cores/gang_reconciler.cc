@@ -363,7 +363,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   }
   for (const v1::Assignment& assignment : result.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node != nullptr && TakesRanks(*node)) continue;
+    if (node != nullptr && TakesRanks(*node) && !MustLeave(round, name, *node)) continue;
     return Refuse(round, name, gang,
                   MakeReason(reasons::kSnapshotStale,
                              absl::StrCat("the node of ", Place(assignment), " went while '", name,

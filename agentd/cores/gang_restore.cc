@@ -40,8 +40,9 @@ v1::Reason GangReconciler::DegradedOf(const v1::Deployment& wanted, const Gang& 
                                       const ClusterView& view) const {
   v1::Reason reason = DegradedBy(wanted, gang.record.plan());
   if (reason.code().empty()) return reason;
-  const auto usable =
-      static_cast<uint32_t>(std::count_if(view.nodes.begin(), view.nodes.end(), &TakesRanks));
+  const auto usable = static_cast<uint32_t>(
+      std::count_if(view.nodes.begin(), view.nodes.end(),
+                    [&](const NodeView& node) { return TakesRanks(node) && IsFor(node, wanted); }));
   const uint32_t asked = wanted.placement().world_size();
   const auto say = [&](const std::string& more) {
     reason.set_message(absl::StrCat(reason.message(), more));
@@ -82,7 +83,7 @@ void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) 
   std::string nodes;
   uint32_t usable = 0;
   for (const auto& [id, node] : round.nodes) {
-    if (!TakesRanks(*node)) continue;
+    if (!TakesRanks(*node) || !IsFor(*node, wanted)) continue;
     ++usable;
     absl::StrAppend(&nodes, id.value(), " ");
   }

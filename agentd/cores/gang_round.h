@@ -23,6 +23,11 @@ inline bool TakesRanks(const NodeView& node) {
   return node.state == v1::NODE_STATE_ALIVE && node.orderable && !node.draining && !node.cordoned;
 }
 
+// It is nobody's in particular, or the tenant's whose model that is.
+inline bool IsFor(const NodeView& node, const v1::Deployment& wanted) {
+  return node.tenant.empty() || node.tenant == wanted.placement().tenant();
+}
+
 // What a node that gives its ranks away does.
 inline std::string LeavingWords(const NodeView& node) {
   if (node.answers_have) return "is being drained";

@@ -18,10 +18,17 @@ bool IsWord(std::string_view text, std::string_view also) {
          });
 }
 
-absl::Status Refuse(const std::string& what, const std::string& text) {
+absl::Status Refuse(const std::string& what, const std::string& text, const char* characters) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
-                      absl::StrCat(what, " '", text.substr(0, kLabelBytesMax), "' is not at most ",
-                                   kLabelBytesMax, " letters, digits, '.', '_' and '-'"));
+                      absl::StrCat(what, " '", text.substr(0, kLabelBytesMax), "' is not ",
+                                   characters, ", ", kLabelBytesMax, " at most"));
+}
+
+// As a key's tenant may be (api_key.cc): one line of text.
+bool IsTenant(const std::string& text) {
+  return text.size() <= kTenantBytesMax && std::none_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+         });
 }
 
 }  // namespace
@@ -35,16 +42,21 @@ absl::StatusOr<MarksChange> DecideMarks(const v1::MarkNodeRequest& request,
   for (const std::string& key : request.removed()) labels.erase(key);
   for (const v1::NodeLabel& label : request.labels()) {
     if (label.key().empty() || !IsWord(label.key(), "._-/")) {
-      return Refuse("the label's key", label.key());
+      return Refuse("the label's key", label.key(), "letters, digits, '.', '_', '-' and '/'");
     }
-    if (!IsWord(label.value(), "._-")) return Refuse("the label's value", label.value());
+    if (!IsWord(label.value(), "._-")) {
+      return Refuse("the label's value", label.value(), "letters, digits, '.', '_' and '-'");
+    }
     labels[label.key()] = label.value();
   }
   if (labels.size() > static_cast<size_t>(kLabelsMax)) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat("a node has at most ", kLabelsMax, " labels"));
   }
-  if (!IsWord(request.tenant(), "._-")) return Refuse("the tenant", request.tenant());
+  if (!IsTenant(request.tenant())) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                        absl::StrCat("a tenant is a line of at most ", kTenantBytesMax, " bytes"));
+  }
   v1::NodeMarks marks;
   marks.set_node_id(request.node_id());
   const std::string before = present == nullptr ? "" : present->tenant();

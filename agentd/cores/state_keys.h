@@ -14,6 +14,8 @@ inline constexpr absl::string_view kCordonPrefix = "cordon/";    // of a node
 inline constexpr absl::string_view kMarksPrefix = "marks/";      // of a node
 inline constexpr absl::string_view kApiKeyPrefix = "key/";       // of the HTTP API
 inline constexpr absl::string_view kPauseKey = "pause";          // of the whole cluster
+inline constexpr absl::string_view kStoppedPrefix =
+    "stopped/";  // a deployment of a stopped cluster
 inline constexpr absl::string_view kLinksKey = "links";
 inline constexpr absl::string_view kSpeedsKey = "speeds";
 

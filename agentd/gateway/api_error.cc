@@ -20,6 +20,7 @@ struct ReasonMapping {
 // 409 is never used: OpenAI's clients try it again.
 constexpr std::array kReasonMappings = {
     ReasonMapping{reasons::kModelNotLoaded, 404, "model_not_found", "model", 0},
+    ReasonMapping{reasons::kClusterPaused, 503, "cluster_paused", "", 5},
     ReasonMapping{reasons::kModelNotFound, 404, "model_not_found", "model", 0},
     ReasonMapping{reasons::kModelAmbiguous, 400, "model_ambiguous", "model", 0},
     ReasonMapping{reasons::kPromptTooLong, 400, "context_length_exceeded", "messages", 0},

@@ -26,6 +26,7 @@ struct ServedModel {
   int64_t created_unix_seconds = 0;  // when it was asked for
   uint32_t context_length = 0;       // tokens, prompt and answer together
   std::string tenant{};              // whose alone it is; empty: everybody's
+  bool is_stopped = false;           // it is loaded when the cluster is started
 };
 
 // Null: none of that name.

@@ -110,6 +110,7 @@ std::string OllamaProcessesBody(const std::vector<ServedModel>& models) {
   ordered_json body;
   body["models"] = ordered_json::array();
   for (const ServedModel& model : models) {
+    if (model.is_stopped) continue;
     ordered_json entry = Named(model);
     entry["expires_at"] = kNever;
     entry["context_length"] = model.context_length;

@@ -2,10 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/reasons.h"
@@ -21,6 +24,26 @@ std::string Told(const std::string& url) {
 std::string TimeText(uint64_t unix_ms) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
                           absl::UTCTimeZone());
+}
+
+// Models that are not served as they were asked for, and all else.
+std::vector<Problem> ProblemsOf(const v1::ClusterStatus& status) {
+  std::vector<Problem> problems;
+  std::set<std::string> quoted;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    const bool is_ready = deployment.state() == v1::DEPLOYMENT_STATE_READY;
+    const v1::Reason& reason = is_ready ? deployment.degraded() : deployment.failure();
+    if (reason.code().empty()) continue;
+    problems.push_back({reason, deployment.deployment().name()});
+    quoted.insert(absl::StrCat("'", deployment.deployment().name(), "'"));
+  }
+  for (const v1::Reason& reason : status.problems()) {
+    const bool is_told = std::any_of(quoted.begin(), quoted.end(), [&](const std::string& name) {
+      return absl::StrContains(reason.message(), name);
+    });
+    if (!is_told) problems.push_back({reason, ""});
+  }
+  return problems;
 }
 
 }  // namespace
@@ -62,15 +85,28 @@ void AlertService::Tick() {
   if (!webhook_.has_value() || now - looked_at_ < kAlertLook) return;
   looked_at_ = now;
   const v1::ClusterStatus status = parts_.reporter.Status();
-  const std::vector<v1::Reason> problems(status.problems().begin(), status.problems().end());
-  for (const Alert& alert : tracker_.Update(problems, now, parts_.dispatcher.UnixMs())) {
-    if (IsToTell()) Tell(alert, status);
+  const bool leads = Leads();
+  std::vector<Alert> alerts;
+  // Who led before may have gone with what it had to tell.
+  if (leads && !std::exchange(led_, leads)) alerts = tracker_.Raised();
+  led_ = leads;
+  for (Alert& alert : tracker_.Update(ProblemsOf(status), now, parts_.dispatcher.UnixMs())) {
+    if (leads || IsOwn(alert.reason)) alerts.push_back(std::move(alert));
   }
+  for (const Alert& alert : alerts) Tell(alert, status);
 }
 
-bool AlertService::IsToTell() const {
+bool AlertService::Leads() const {
   const MonotonicTime now = parts_.dispatcher.Now();
   return parts_.election.Leading(now).has_value() || !parts_.election.Coordinator(now).has_value();
+}
+
+bool AlertService::IsOwn(const v1::Reason& reason) const {
+  if (reason.node_id() != parts_.self.value()) return false;
+  const std::vector<v1::Reason> own = parts_.own_problems();
+  return std::any_of(own.begin(), own.end(), [&](const v1::Reason& other) {
+    return other.code() == reason.code() && other.node_id() == reason.node_id();
+  });
 }
 
 void AlertService::Tell(const Alert& alert, const v1::ClusterStatus& status) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agentd/cores/alert_tracker.h"
 #include "agentd/cores/election.h"
@@ -30,6 +31,9 @@ class AlertService {
     transport::Dispatcher& dispatcher;
     const Election& election;
     StatusReporter& reporter;
+    NodeId self;
+    // Of this node alone, as far as no other sees them.
+    std::function<std::vector<v1::Reason>()> own_problems;
   };
 
   // `url` as the configuration has it, checked; empty: nobody is told.
@@ -41,13 +45,16 @@ class AlertService {
   const v1::Reason& trouble() const { return trouble_; }
 
  private:
-  bool IsToTell() const;
+  bool Leads() const;
+  // Of this node, and seen by no other.
+  bool IsOwn(const v1::Reason& reason) const;
   void Tell(const Alert& alert, const v1::ClusterStatus& status);
 
   Parts parts_;
   const std::string url_;
   AlertTracker tracker_;
   MonotonicTime looked_at_;
+  bool led_ = false;
   v1::Reason trouble_;
   std::optional<Webhook> webhook_;  // after what its callbacks use
 };

@@ -271,19 +271,25 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
-  const v1::ClusterPause* pause = parts_.replicator.desired().pause();
-  if (pause != nullptr && pause->stopped()) {
-    return stream.Finish(ReasonStatus(absl::StatusCode::kFailedPrecondition, PausedReason(*pause)));
-  }
   const Duration limit = LimitOf(request);
   const MonotonicTime now = parts_.dispatcher.Now();
   TryLoad({request, std::move(stream), now + limit, now + limit * 3 / 4, false, false});
+}
+
+absl::Status ClusterService::CheckNotStopped() const {
+  const DesiredState& desired = parts_.replicator.desired();
+  if (desired.pause() == nullptr || !desired.pause()->stopped()) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition,
+                      PausedReason(*desired.pause(), desired.stopped().size()));
 }
 
 void ClusterService::TryLoad(LoadAttempt attempt) {
   const MonotonicTime begun = parts_.dispatcher.Now();
   if (!parts_.election.Leading(begun).has_value()) {
     return attempt.stream.Finish(CoordinatorWay::NoCoordinator());
+  }
+  if (const absl::Status stopped = CheckNotStopped(); !stopped.ok()) {
+    return attempt.stream.Finish(stopped);
   }
   const bool may_unload = attempt.request.unload_unused() && unused_;
   PlanOrder order = OrderFor(attempt.request.name_or_path());
@@ -393,6 +399,10 @@ bool ClusterService::HasGivenUp(const std::string& name) const {
 }
 
 void ClusterService::LoadPlanned(const LoadAttempt& attempt, const PlanOutcome& outcome) {
+  // It may have been stopped while nodes were asked, or models waited for.
+  if (const absl::Status stopped = CheckNotStopped(); !stopped.ok()) {
+    return attempt.stream.Finish(stopped);
+  }
   const v1::LoadModelRequest& request = attempt.request;
   const ServerStream& stream = attempt.stream;
   const std::string name = DeploymentNameOf(request, outcome.model);
@@ -504,6 +514,14 @@ void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
+  if (parts_.replicator.desired().stopped().contains(name)) {
+    // It is not loaded, and is not to be when the cluster is started.
+    return parts_.replicator.Remove(absl::StrCat(kStoppedPrefix, name), "",
+                                    [reply](const absl::Status& status) {
+                                      if (!status.ok()) return reply(status);
+                                      reply(v1::UnloadModelResponse());
+                                    });
+  }
   if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
     return reply(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                               absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));

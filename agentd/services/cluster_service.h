@@ -101,6 +101,7 @@ class ClusterService {
     bool asks_if_ever = false;  // whether it fits when all that may go have gone
     bool is_repeated = false;
   };
+  absl::Status CheckNotStopped() const;
   void TryLoad(LoadAttempt attempt);
   void TryLoadAfter(Duration pause, LoadAttempt attempt);
   // Says why nothing happens yet; false when nobody waits any more.

@@ -50,7 +50,8 @@ std::shared_ptr<RoutedCall> GenerateRouter::Begin(v1::GenerateRequest request,
   dispatcher_.Post([this, id, call] {
     if (!ended_.ok()) return call->End(ended_);
     if (const v1::ClusterPause* pause = replicator_.desired().pause(); pause != nullptr) {
-      return call->End(ReasonStatus(absl::StatusCode::kUnavailable, PausedReason(*pause)));
+      return call->End(ReasonStatus(absl::StatusCode::kUnavailable,
+                                    PausedReason(*pause, replicator_.desired().stopped().size())));
     }
     calls_[id] = call;
     call->Start();
@@ -103,8 +104,7 @@ void GenerateRouter::Refresh() {
   // again, and a 404 never.
   std::map<std::string, v1::Deployment> wanted = desired.deployments();
   if (desired.pause() != nullptr) {
-    for (const v1::Deployment& model : desired.pause()->models())
-      wanted.emplace(model.name(), model);
+    wanted.insert(desired.stopped().begin(), desired.stopped().end());
   }
   std::vector<ServedModel> served;
   for (const auto& [name, deployment] : wanted) {
@@ -112,6 +112,7 @@ void GenerateRouter::Refresh() {
     model.id = name;
     model.created_unix_seconds = static_cast<int64_t>(deployment.created_unix_ms() / 1000);
     model.tenant = deployment.placement().tenant();
+    model.is_stopped = desired.FindDeployment(name) == nullptr;
     const v1::GangRecord* gang = desired.FindGang(name);
     if (gang != nullptr) model.context_length = gang->plan().context_length();
     served.push_back(std::move(model));
@@ -119,7 +120,14 @@ void GenerateRouter::Refresh() {
   served_.Set(std::move(served));
   // A call that ends here leaves the map.
   const auto calls = calls_;
-  for (const auto& [id, call] : calls) call->NoteStateChanged();
+  for (const auto& [id, call] : calls) {
+    call->NoteStateChanged();
+    // Drained is a cluster that no request reaches any more, those that waited among them.
+    if (const v1::ClusterPause* pause = desired.pause(); pause != nullptr) {
+      call->EndUnlessSent(ReasonStatus(absl::StatusCode::kUnavailable,
+                                       PausedReason(*pause, desired.stopped().size())));
+    }
+  }
 }
 
 void GenerateRouter::NoteDead(const NodeId& node) {

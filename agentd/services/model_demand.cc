@@ -202,7 +202,9 @@ void ModelDemand::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
   if (now - looked_at_ < kIdleLook) return;
   looked_at_ = now;
-  if (!parts_.election.Leading(now).has_value()) return idle_.Forget();
+  // Of a cluster that takes no requests, what nobody asks for says nothing.
+  const bool is_paused = parts_.desired.pause() != nullptr;
+  if (is_paused || !parts_.election.Leading(now).has_value()) return idle_.Forget();
   for (const std::string& model : idle_.Look(parts_.gang_controller.Statuses(), now)) {
     Unload(model);
   }

@@ -47,6 +47,7 @@ class ModelDemand : public InferenceBackend {
     const StatusReporter& reporter;
     InferenceBackend& router;
     OwnSocket& own_socket;
+    const DesiredState& desired;
   };
 
   ModelDemand(Parts parts, Options options);

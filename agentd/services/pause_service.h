@@ -28,8 +28,9 @@ class PauseService {
   using Written = std::function<void(const absl::Status&)>;
 
   void Pause(v1::PauseOrder order, Reply reply);
-  // One step after the other; ends with the first that fails.
-  void CarryOut(PauseChange change, Written done);
+  // All steps at once, so that no other order comes between; `done` when each is acknowledged or
+  // one has failed.
+  void CarryOut(const std::vector<PauseChange::Step>& steps, Written done);
 
   transport::Dispatcher& dispatcher_;
   CoordinatorWay way_;

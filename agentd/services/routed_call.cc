@@ -85,6 +85,11 @@ bool RoutedCall::EndAttempt() {
   return std::exchange(under_way_, false);
 }
 
+bool RoutedCall::EndAttemptUnlessAnswered() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !has_answered_ && std::exchange(under_way_, false);
+}
+
 std::optional<uint64_t> RoutedCall::Attempt() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return under_way_ ? std::optional(attempt_) : std::nullopt;
@@ -126,7 +131,10 @@ void RoutedCall::NoteStateChanged() {
     const bool is_same = self != nullptr && self->Attempt() == attempt;
     if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
     // Its answer began meanwhile: it has the time that answers have.
-    if (self->HasAnswered() && !had_time) return self->NoteStateChanged();
+    if (!had_time) {
+      if (!self->EndAttemptUnlessAnswered()) return self->NoteStateChanged();
+      self->entries_.NoteOver(self->entry_.replica, true);
+    }
     cut();
   });
 }
@@ -137,6 +145,10 @@ void RoutedCall::End(const absl::Status& why) {
   const transport::CallHandle handle = std::exchange(handle_, transport::CallHandle());
   Finish(why);
   handle.Cancel();
+}
+
+void RoutedCall::EndUnlessSent(const absl::Status& why) {
+  if (!finished_ && !Attempt().has_value()) End(why);
 }
 
 void RoutedCall::Lost(const absl::Status& why) {

@@ -69,8 +69,9 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   void NoteDead(const NodeId& node);
   // The desired state changed: the gang may have been launched anew.
   void NoteStateChanged();
-  // It is over with this error, wherever it is.
+  // It is over with this error, wherever it is; or where no rank has it yet.
   void End(const absl::Status& why);
+  void EndUnlessSent(const absl::Status& why);
   bool finished() const { return finished_; }
 
  private:
@@ -80,6 +81,8 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   uint64_t BeginAttempt();
   // No chunk is taken any more. Whether there was an attempt under way.
   bool EndAttempt();
+  // The same, unless a first chunk came.
+  bool EndAttemptUnlessAnswered();
   // That is under way.
   std::optional<uint64_t> Attempt() const;
   // The present attempt is over, with its node's answer or without.

@@ -1,6 +1,7 @@
 #include "agentd/services/verify_service.h"
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,7 @@ constexpr Duration kProgressPause = std::chrono::milliseconds(500);
 struct VerifyService::Gathering {
   v1::ModelVerification told;
   std::map<NodeId, int> places;  // in `told`
-  size_t awaited = 0;
+  std::set<NodeId> awaited;
   ServerStream stream;
   std::vector<transport::CallHandle> handles;
 
@@ -37,16 +38,25 @@ struct VerifyService::Gathering {
     own.set_node_id(node.value());
     v1::ModelVerification progress = told;
     for (v1::NodeModelFiles& each : *progress.mutable_nodes()) each.clear_files();
-    stream.Write(progress);
+    if (!stream.Write(progress)) Cancel();
+  }
+
+  // Nobody waits any more.
+  void Cancel() {
+    for (const transport::CallHandle& handle : handles) handle.Cancel();
   }
 
   void End(const NodeId& node, const absl::Status& status) {
+    if (awaited.erase(node) == 0) return;
     if (!status.ok()) {
       v1::NodeModelFiles& own = *told.mutable_nodes(places.at(node));
       own.clear_files();
       *own.mutable_failure() = ReasonOf(status);
     }
-    if (--awaited > 0) return;
+    if (awaited.empty()) Finish();
+  }
+
+  void Finish() {
     JudgeModelFiles(told);
     told.set_finished(true);
     stream.Write(told);
@@ -57,13 +67,17 @@ struct VerifyService::Gathering {
 VerifyService::~VerifyService() { *stopping_ = true; }
 
 void VerifyService::RegisterAgent(RpcServer& server) {
-  server.HandleStream(kVerifyFiles, [this](const Caller&, v1::VerifyFilesRequest request,
-                                           ServerStream stream) {
-    const transport::CallHandle handle = ReadHere(
-        request.name_or_path(), [stream](const v1::NodeModelFiles& files) { stream.Write(files); },
-        [stream](const absl::Status& status) { stream.Finish(status); });
-    stream.OnCancel([handle] { handle.Cancel(); });
-  });
+  server.HandleStream(kVerifyFiles,
+                      [this](const Caller&, v1::VerifyFilesRequest request, ServerStream stream) {
+                        auto handle = std::make_shared<transport::CallHandle>();
+                        *handle = ReadHere(
+                            request.name_or_path(),
+                            [stream, handle](const v1::NodeModelFiles& files) {
+                              if (!stream.Write(files)) handle->Cancel();
+                            },
+                            [stream](const absl::Status& status) { stream.Finish(status); });
+                        stream.OnCancel([handle] { handle->Cancel(); });
+                      });
 }
 
 void VerifyService::RegisterCluster(RpcServer& server) {
@@ -128,7 +142,9 @@ void VerifyService::Verify(const v1::VerifyModelRequest& request, ServerStream s
   }
   auto gathering = std::make_shared<Gathering>();
   gathering->stream = stream;
-  gathering->awaited = nodes.size() + 1;  // and the asking itself
+  gathering->awaited = nodes;
+  std::erase_if(open_, [](const auto& one) { return one.expired(); });
+  open_.push_back(gathering);
   for (const NodeId& node : nodes) {
     gathering->places[node] = gathering->told.nodes_size();
     gathering->told.add_nodes()->set_node_id(node.value());
@@ -154,10 +170,17 @@ void VerifyService::Verify(const v1::VerifyModelRequest& request, ServerStream s
     }
     gathering->handles.push_back(channel->Stream(kVerifyFiles, wanted, kVerifyLimit, take, done));
   }
-  stream.OnCancel([gathering] {
-    for (const transport::CallHandle& handle : gathering->handles) handle.Cancel();
-  });
-  gathering->End(*nodes.begin(), absl::OkStatus());
+  stream.OnCancel([gathering] { gathering->Cancel(); });
+}
+
+void VerifyService::NoteGone(const NodeId& node) {
+  for (const std::weak_ptr<Gathering>& one : open_) {
+    const std::shared_ptr<Gathering> gathering = one.lock();
+    if (gathering == nullptr) continue;
+    gathering->End(node,
+                   ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
+                                absl::StrCat("node ", ShortId(node), " is gone"), node.value()));
+  }
 }
 
 }  // namespace macrame::agentd

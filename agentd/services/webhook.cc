@@ -78,7 +78,9 @@ net::awaitable<absl::Status> Send(const WebUrl& url, http::request<http::string_
   context.set_verify_mode(net::ssl::verify_peer);
   beast::ssl_stream<beast::tcp_stream> stream(std::move(connection), context);
   stream.set_verify_callback(net::ssl::host_name_verification(url.host));
-  if (SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str()) != 1) {
+  boost::system::error_code is_name;  // an address is told to no server by name (RFC 6066, 3)
+  net::ip::make_address(url.host, is_name);
+  if (is_name && SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str()) != 1) {
     co_return absl::InternalError("its name can't be told to it");
   }
   co_await beast::get_lowest_layer(stream).async_connect(found, use_awaitable);
@@ -87,9 +89,8 @@ net::awaitable<absl::Status> Send(const WebUrl& url, http::request<http::string_
 }
 
 // One try, on the calling thread.
-absl::Status TryOnce(const WebUrl& url, const http::request<http::string_body>& request,
-                     Duration timeout) {
-  net::io_context io{1};
+absl::Status TryOnce(net::io_context& io, const WebUrl& url,
+                     const http::request<http::string_body>& request, Duration timeout) {
   absl::Status result = absl::DeadlineExceededError("it does not answer in time");
   net::co_spawn(io, Send(url, request, timeout),
                 [&](const std::exception_ptr& failure, const absl::Status& status) {
@@ -112,9 +113,32 @@ struct Webhook::Parts {
   const WebUrl url;
   const std::string authorization;
   const WebhookOptions options;
-  std::mutex mutex;
-  std::condition_variable wake;
+  std::mutex mutex = {};
+  std::condition_variable wake = {};
   bool stopping = false;
+  net::io_context* running = nullptr;  // the try under way
+
+  void Stop() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stopping = true;
+      if (running != nullptr) running->stop();
+    }
+    wake.notify_all();
+  }
+
+  absl::Status Try(const http::request<http::string_body>& request) {
+    net::io_context io{1};
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (stopping) return absl::CancelledError("this is stopping");
+      running = &io;
+    }
+    absl::Status status = TryOnce(io, url, request, options.timeout);
+    std::lock_guard<std::mutex> lock(mutex);
+    running = nullptr;
+    return status;
+  }
 
   // False: this is stopping.
   bool Pause(Duration pause) {
@@ -124,10 +148,10 @@ struct Webhook::Parts {
 
   absl::Status Deliver(const std::string& json) {
     const http::request<http::string_body> request = RequestTo(url, authorization, json);
-    absl::Status status = TryOnce(url, request, options.timeout);
+    absl::Status status = Try(request);
     for (const Duration pause : options.pauses) {
       if (status.ok() || !Pause(pause)) return status;
-      status = TryOnce(url, request, options.timeout);
+      status = Try(request);
     }
     return status;
   }
@@ -136,15 +160,11 @@ struct Webhook::Parts {
 Webhook::Webhook(transport::Dispatcher& dispatcher, WebUrl url, std::string authorization,
                  WebhookOptions options)
     : dispatcher_(dispatcher),
-      parts_(new Parts{std::move(url), std::move(authorization), std::move(options), {}, {}}),
+      parts_(new Parts{std::move(url), std::move(authorization), std::move(options)}),
       worker_(std::make_unique<transport::WorkerThread>()) {}
 
 Webhook::~Webhook() {
-  {
-    std::lock_guard<std::mutex> lock(parts_->mutex);
-    parts_->stopping = true;
-  }
-  parts_->wake.notify_all();
+  parts_->Stop();
   worker_.reset();
 }
 

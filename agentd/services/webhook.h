@@ -32,7 +32,8 @@ class Webhook {
   // `authorization`: the header field of that name; empty: none.
   Webhook(transport::Dispatcher& dispatcher, WebUrl url, std::string authorization,
           WebhookOptions options = {});
-  // Ends the message under way; those that wait are dropped.
+  // Ends the message under way, but for the lookup of a name, which the system ends; those that
+  // wait are dropped.
   ~Webhook();
 
   void Post(std::string json, Done on_done);

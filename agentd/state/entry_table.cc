@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agentd/cores/cluster_pause.h"
 #include "macrame/v1/agent.pb.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -19,6 +20,10 @@ constexpr size_t kReplicasCountedMax = 1024;
 constexpr size_t kNamesShownMax = 8;
 
 absl::Status NotLoaded(const std::string& asked, const DesiredState& desired) {
+  if (const v1::ClusterPause* pause = desired.pause(); pause != nullptr) {
+    return ReasonStatus(absl::StatusCode::kUnavailable,
+                        PausedReason(*pause, desired.stopped().size()));
+  }
   std::vector<std::string> names;
   for (const auto& [name, deployment] : desired.deployments()) {
     names.push_back(names.size() == kNamesShownMax ? "…" : name);

@@ -53,7 +53,9 @@ std::string RedactedLine(absl::string_view line) {
       size_t begin = BeginOfValue(out, at);
       if (begin == absl::string_view::npos) continue;
       if (absl::StartsWithIgnoreCase(absl::string_view(out).substr(begin), "bearer ")) begin += 7;
-      const size_t end = EndOfValue(out, begin);
+      // "Basic …", "Token …": scheme and secret alike.
+      const size_t end = word == "authorization" ? std::min(out.find('"', begin), out.size())
+                                                 : EndOfValue(out, begin);
       const absl::string_view value = absl::string_view(out).substr(begin, end - begin);
       const bool is_path = absl::StartsWith(value, "/") || absl::StartsWith(value, "~");
       if (value.size() < kSecretMin || is_path || absl::StartsWith(value, "[redacted")) continue;

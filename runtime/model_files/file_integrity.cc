@@ -148,7 +148,7 @@ struct FoundFile {
   bool is_there = true;
 };
 
-std::map<std::string, FoundFile> FindFiles(const fs::path& folder) {
+absl::StatusOr<std::map<std::string, FoundFile>> FindFiles(const fs::path& folder) {
   std::map<std::string, FoundFile> found;
   std::error_code error;
   size_t looked_at = 0;
@@ -165,10 +165,14 @@ std::map<std::string, FoundFile> FindFiles(const fs::path& folder) {
     const std::string name = it->path().filename().string();
     if (IsPartOfModel(name)) add(name);
   }
+  if (error || looked_at >= kIntegrityFilesMax) {
+    return absl::UnavailableError(absl::StrCat(
+        folder.string(), " can't be listed: ", error ? error.message() : "it has too many files"));
+  }
   if (fs::exists(folder / "1_Pooling" / "config.json", error)) add("1_Pooling/config.json");
   std::set<std::string> shards;
   for (const auto& [name, file] : found) {
-    if (shards.contains(name)) continue;
+    if (shards.contains(name) || shards.size() >= kIntegrityFilesMax) continue;
     for (const std::string& other : ShardsBeside(name)) shards.insert(other);
   }
   for (const std::string& name : shards) {
@@ -302,14 +306,15 @@ absl::StatusOr<v1::NodeModelFiles> ReadModelFiles(const std::string& model,
   if (!fs::is_directory(folder, error)) {
     return absl::NotFoundError(absl::StrCat("there is no folder ", folder));
   }
-  const std::map<std::string, FoundFile> found = FindFiles(folder);
+  const absl::StatusOr<std::map<std::string, FoundFile>> found = FindFiles(folder);
+  if (!found.ok()) return found.status();
   uint64_t total = 0, done = 0;
-  for (const auto& [name, file] : found) total += file.bytes;
+  for (const auto& [name, file] : *found) total += file.bytes;
   v1::NodeModelFiles answer;
   answer.set_model(model);
   answer.set_path(folder);
   std::vector<char> buffer(kBufferBytes);
-  for (const auto& [name, file] : found) {
+  for (const auto& [name, file] : *found) {
     v1::ModelFile& told = *answer.add_files();
     told.set_name(name);
     if (!file.is_there) {

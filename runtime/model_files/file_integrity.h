@@ -28,7 +28,7 @@ using OnBytesRead = std::function<bool(uint64_t bytes_read, uint64_t bytes_total
 
 // `model`, `path` and `files` of the answer are set; a state is AS_DOWNLOADED, READ, MISSING,
 // TRUNCATED, ALTERED or UNREADABLE. CANCELLED when `on_read` said false; NOT_FOUND without a
-// folder.
+// folder, UNAVAILABLE when it can't be listed whole.
 absl::StatusOr<v1::NodeModelFiles> ReadModelFiles(const std::string& model,
                                                   const std::string& folder,
                                                   const OnBytesRead& on_read);

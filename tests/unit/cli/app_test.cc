@@ -332,12 +332,13 @@ TEST_F(AppTest, NodesAreLabelledDedicatedAndNamedByTheirLabels) {
 
 TEST_F(AppTest, ClusterStopDrainsFirstAndSaysWhatGoesOn) {
   v1::ClusterStatus status = HealthyCluster();
-  status.mutable_deployments(0)->mutable_ranks(0)->set_requests_running(2);
+  status.mutable_nodes(0)->mutable_load()->set_requests_running(2);
   agent_.service.status = status;
   const CliRun busy = Run({"cluster", "drain", "--deadline", "1s"});
   EXPECT_EQ(busy.exit_code, kExitTimedOut) << busy.err;
   EXPECT_NE(busy.err.find("2 requests go on"), std::string::npos) << busy.err;
   status.clear_deployments();
+  status.mutable_nodes(0)->mutable_load()->clear_requests_running();
   agent_.service.status = status;
   agent_.operations.pauses.clear();
   const CliRun stopped = Run({"cluster", "stop"});

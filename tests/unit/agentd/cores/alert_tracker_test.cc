@@ -12,7 +12,7 @@ using std::chrono::seconds;
 class AlertTrackerTest : public ::testing::Test {
  protected:
   // Looks each second while `span` passes.
-  std::vector<Alert> Pass(Duration span, const std::vector<v1::Reason>& problems) {
+  std::vector<Alert> Pass(Duration span, const std::vector<Problem>& problems) {
     std::vector<Alert> all;
     for (Duration passed{}; passed < span; passed += seconds(1)) {
       now_ += seconds(1);
@@ -24,7 +24,7 @@ class AlertTrackerTest : public ::testing::Test {
     return all;
   }
 
-  const v1::Reason dead_ = MakeReason("NODE_DEAD", "mini-3 is dead", "3");
+  const Problem dead_{MakeReason("NODE_DEAD", "mini-3 is dead", "3"), ""};
   AlertTracker tracker_;
   MonotonicTime now_{std::chrono::hours(1)};
   uint64_t unix_ms_ = 1'000'000;
@@ -58,13 +58,14 @@ TEST_F(AlertTrackerTest, WhatIsBackBeforeItsEndWasToldGoesOn) {
   EXPECT_TRUE(Pass(seconds(60), {dead_}).empty());
 }
 
-TEST_F(AlertTrackerTest, FiguresInMessagesMakeNoNewProblemModelsDo) {
-  v1::Reason short_of = MakeReason("MEMORY_SHORT", "'a' does not fit: 7 GiB short");
-  EXPECT_EQ(Pass(seconds(15), {short_of}).size(), 1u);
-  short_of.set_message("'a' does not fit: 6 GiB short");
-  EXPECT_TRUE(Pass(seconds(15), {short_of}).empty());
-  const v1::Reason other = MakeReason("MEMORY_SHORT", "'b' does not fit: 6 GiB short");
-  EXPECT_EQ(Pass(seconds(15), {short_of, other}).size(), 1u);
+TEST_F(AlertTrackerTest, AModelThatIsNotServedIsOneProblemWhateverTheCause) {
+  EXPECT_EQ(Pass(seconds(15), {{MakeReason("RANK_EXITED", "rank 0 exited", "1"), "a"}}).size(), 1u);
+  EXPECT_TRUE(
+      Pass(seconds(60), {{MakeReason("RANK_KILLED", "rank 1 was killed", "2"), "a"}}).empty());
+  EXPECT_EQ(tracker_.Raised().size(), 1u);
+  const Problem other{MakeReason("MODEL_FILE_BROKEN", "a shard is cut short", "2"), "b"};
+  EXPECT_EQ(Pass(seconds(15), {{MakeReason("RANK_KILLED", "again", "2"), "a"}, other}).size(), 1u)
+      << "of a model that is wanted it is an alert, of a folder that nobody asked for none";
 }
 
 TEST_F(AlertTrackerTest, HowItIsConfiguredIsNoAlertHeatIs) {
@@ -74,7 +75,7 @@ TEST_F(AlertTrackerTest, HowItIsConfiguredIsNoAlertHeatIs) {
   EXPECT_TRUE(IsAlert("THERMAL"));
   EXPECT_TRUE(IsAlert("NODE_DEAD"));
   EXPECT_TRUE(IsAlert("TRANSPORT_FALLBACK"));
-  EXPECT_TRUE(Pass(seconds(60), {MakeReason("NODE_CORDONED", "mini-2 is cordoned")}).empty());
+  EXPECT_TRUE(Pass(seconds(60), {{MakeReason("NODE_CORDONED", "mini-2 is cordoned"), ""}}).empty());
 }
 
 }  // namespace

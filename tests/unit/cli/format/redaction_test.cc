@@ -5,6 +5,19 @@
 namespace macrame::cli {
 namespace {
 
+TEST(Redaction, AnAuthorizationGoesWholeWhateverItsScheme) {
+  for (const char* value : {"Basic dXNlcjpwYXNz", "GenieKey 1234-5678", "Bearer abcdefgh"}) {
+    const std::string line = std::string("alert_webhook_authorization: \"") + value + "\"";
+    const std::string redacted = Redacted(line);
+    EXPECT_EQ(redacted.find("dXNl"), std::string::npos) << redacted;
+    EXPECT_EQ(redacted.find("1234"), std::string::npos) << redacted;
+    EXPECT_EQ(redacted.find("abcd"), std::string::npos) << redacted;
+  }
+  EXPECT_EQ(
+      Redacted("alert_webhook: \"https://hooks.example/T0/B0/secretpath\"").find("secretpath"),
+      std::string::npos);
+}
+
 TEST(Redaction, SecretsGoAndTheRestStays) {
   EXPECT_EQ(Redacted("api_key: abcdefgh1234\nport: 8000\n"), "api_key: [redacted]\nport: 8000\n");
   EXPECT_EQ(Redacted("{\"password\": \"correct horse\", \"a\": 1}"),
