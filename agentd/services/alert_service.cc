@@ -85,20 +85,15 @@ void AlertService::Tick() {
   if (!webhook_.has_value() || now - looked_at_ < kAlertLook) return;
   looked_at_ = now;
   const v1::ClusterStatus status = parts_.reporter.Status();
-  const bool leads = Leads();
+  const bool leads = parts_.election.Leading(now).has_value();
+  const bool nobody_leads = !parts_.election.Coordinator(now).has_value();
   std::vector<Alert> alerts;
   // Who led before may have gone with what it had to tell.
-  if (leads && !std::exchange(led_, leads)) alerts = tracker_.Raised();
-  led_ = leads;
+  if (!std::exchange(led_, leads) && leads) alerts = tracker_.Raised();
   for (Alert& alert : tracker_.Update(ProblemsOf(status), now, parts_.dispatcher.UnixMs())) {
-    if (leads || IsOwn(alert.reason)) alerts.push_back(std::move(alert));
+    if (leads || nobody_leads || IsOwn(alert.reason)) alerts.push_back(std::move(alert));
   }
   for (const Alert& alert : alerts) Tell(alert, status);
-}
-
-bool AlertService::Leads() const {
-  const MonotonicTime now = parts_.dispatcher.Now();
-  return parts_.election.Leading(now).has_value() || !parts_.election.Coordinator(now).has_value();
 }
 
 bool AlertService::IsOwn(const v1::Reason& reason) const {

@@ -45,7 +45,6 @@ class AlertService {
   const v1::Reason& trouble() const { return trouble_; }
 
  private:
-  bool Leads() const;
   // Of this node, and seen by no other.
   bool IsOwn(const v1::Reason& reason) const;
   void Tell(const Alert& alert, const v1::ClusterStatus& status);

@@ -185,8 +185,7 @@ absl::StatusOr<std::map<std::string, FoundFile>> FindFiles(const fs::path& folde
 class FileReading {
  public:
   FileReading(const FoundFile& file, std::string expected)
-      : file_(file),
-        expected_(std::move(expected)),
+      : expected_(std::move(expected)),
         source_(file.path),
         is_shard_(file.path.extension() == ".safetensors") {
     if (expected_.size() != kGitBlobDigits) return;
@@ -247,7 +246,7 @@ class FileReading {
     read_ += count;
   }
   void KeepHeader(const char* bytes, size_t count) {
-    const size_t size_field = std::min(count, size_t{8} - std::min<uint64_t>(read_, 8));
+    const size_t size_field = std::min<uint64_t>(count, 8 - std::min<uint64_t>(read_, 8));
     size_bytes_.append(bytes, size_field);
     if (size_bytes_.size() < 8) return;
     uint64_t size = 0;
@@ -264,7 +263,6 @@ class FileReading {
     return BytesByHeader(header_);
   }
 
-  const FoundFile& file_;
   const std::string expected_;
   const Descriptor source_;
   const bool is_shard_;

@@ -124,7 +124,8 @@ TEST_F(VerifyTest, WhatTheDownloadNotedSaysWhoIsRight) {
   EXPECT_EQ(told["passed"], false);
   const std::string none = MACRAME_BIN "/clusterctl --socket " + agents_[0]->socket_path() +
                            " model verify no-such-model 2> /dev/null";
-  EXPECT_EQ(WEXITSTATUS(std::system(none.c_str())), 4);
+  const int not_found = std::system(none.c_str());
+  EXPECT_EQ(WEXITSTATUS(not_found), 4);
 }
 
 }  // namespace
