@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/coordinator_change.h"
 #include "cli/duration.h"
-#include "cli/interrupt.h"
+#include "cli/status_wait.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -19,13 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookPause{250};
 // What ranks report of their requests is up to two seconds old, and one may be on its way to them.
 constexpr std::chrono::milliseconds kQuiet{2500};
 // For ranks to end once nobody wants them.
 constexpr std::chrono::seconds kEndLimit{60};
-// An agent or coordinator that changes meanwhile is waited for.
-constexpr std::chrono::seconds kSilenceMax{20};
 
 struct PauseOptions {
   std::string deadline = "60s";
@@ -51,23 +47,23 @@ std::string Counted(uint64_t count, absl::string_view what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-// Looks at the cluster until something is so.
+// Waits, and says what for.
 class PauseWait {
  public:
   PauseWait(const Invocation& run, AgentClient& client) : run_(run), client_(client) {}
 
   // No request for kQuiet. DEADLINE_EXCEEDED: some go on.
-  absl::Status ForRequests(std::chrono::milliseconds limit) {
+  StatusWait ForRequests(std::chrono::milliseconds limit) {
     Clock::time_point quiet_since = Clock::now();
-    return Until(limit + kQuiet, [&](const v1::ClusterStatus& status) {
+    return WaitForStatus(client_, limit + kQuiet, [&](const v1::ClusterStatus& status) {
       left_ = RequestsOf(status);
       if (left_ > 0) quiet_since = Clock::now();
       Tell(absl::StrCat("Waiting for ", Counted(left_, "request"), " under way"));
       return Clock::now() - quiet_since >= kQuiet;
     });
   }
-  absl::Status ForRanks() {
-    return Until(kEndLimit, [&](const v1::ClusterStatus& status) {
+  StatusWait ForRanks() {
+    return WaitForStatus(client_, kEndLimit, [&](const v1::ClusterStatus& status) {
       // What is still listed has its ranks to come, or to go.
       left_ = std::max<uint64_t>(RanksOf(status), status.deployments_size());
       Tell(absl::StrCat("Waiting for ", Counted(left_, "rank"), " to end"));
@@ -77,25 +73,6 @@ class PauseWait {
   uint64_t left() const { return left_; }
 
  private:
-  template <typename Holds>
-  absl::Status Until(std::chrono::milliseconds limit, const Holds& holds) {
-    InterruptWatch interrupt([&] { client_.Cancel(); });
-    const Clock::time_point until = Clock::now() + limit;
-    Clock::time_point heard = Clock::now();
-    while (!interrupt.interrupted()) {
-      const auto status = client_.GetStatus();
-      if (interrupt.interrupted()) break;
-      if (status.ok()) {
-        heard = Clock::now();
-        if (holds(*status)) return absl::OkStatus();
-      } else if (Clock::now() - heard > kSilenceMax) {
-        return status.status();
-      }
-      if (Clock::now() >= until) return absl::DeadlineExceededError("");
-      std::this_thread::sleep_for(kLookPause);
-    }
-    return absl::CancelledError("");
-  }
   void Tell(std::string line) {
     if (run_.options.quiet || left_ == 0 || line == said_) return;
     said_ = std::move(line);
@@ -112,24 +89,22 @@ absl::StatusOr<v1::PauseClusterResponse> Order(AgentClient& client, v1::PauseOrd
   return GiveOrder([&] { return client.PauseCluster(order); });
 }
 
-int Interrupted(const Invocation& run) {
-  *run.environment.err << "Not waiting any longer; the cluster takes no new requests until "
-                          "'clusterctl cluster start'.\n";
-  return kExitInterrupted;
-}
-
-// What stays so when the command fails.
-int FailPaused(const Invocation& run, const absl::Status& status) {
-  *run.environment.err << "The cluster takes no new requests until 'clusterctl cluster start'.\n";
-  return run.Fail(status);
-}
-
 absl::Status TookTooLong(uint64_t left, absl::string_view what) {
   v1::Reason reason = MakeReason(reasons::kClusterPaused,
                                  absl::StrCat(Counted(left, what), left == 1 ? " goes" : " go",
                                               " on; the cluster takes no new ones"));
   reason.set_remedy("wait and give the order again, or clusterctl cluster start");
   return ReasonStatus(absl::StatusCode::kDeadlineExceeded, reason);
+}
+
+// Of a wait that did not end well; `what` goes on. The order holds all the same, which is said
+// where nothing but text is told.
+int Fail(const Invocation& run, const StatusWait& wait, uint64_t left, absl::string_view what) {
+  if (absl::IsDeadlineExceeded(wait.status)) return run.Fail(TookTooLong(left, what));
+  if (run.wants_table()) {
+    *run.environment.err << "The cluster takes no new requests until 'clusterctl cluster start'.\n";
+  }
+  return wait.interrupted.has_value() ? *wait.interrupted : run.Fail(wait.status);
 }
 
 int Done(const Invocation& run, std::string_view state, const v1::PauseClusterResponse& response) {
@@ -166,10 +141,8 @@ int RunDrain(const Invocation& run, const PauseOptions& options) {
   const auto response = Order(client, v1::PAUSE_ORDER_DRAIN);
   if (!response.ok()) return run.Fail(response.status());
   PauseWait wait(run, client);
-  const absl::Status empty = wait.ForRequests(*ParseDuration(options.deadline));
-  if (absl::IsCancelled(empty)) return Interrupted(run);
-  if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "request"));
-  if (!empty.ok()) return FailPaused(run, empty);
+  const StatusWait quiet = wait.ForRequests(*ParseDuration(options.deadline));
+  if (!quiet.status.ok()) return Fail(run, quiet, wait.left(), "request");
   return Done(run, response->pause().stopped() ? "stopped" : "drained", *response);
 }
 
@@ -179,15 +152,13 @@ int RunStop(const Invocation& run, const PauseOptions& options) {
   if (!drained.ok()) return run.Fail(drained.status());
   PauseWait wait(run, client);
   // What goes on after the deadline ends with its ranks.
-  const absl::Status quiet = wait.ForRequests(*ParseDuration(options.deadline));
-  if (absl::IsCancelled(quiet)) return Interrupted(run);
-  if (!quiet.ok() && !absl::IsDeadlineExceeded(quiet)) return FailPaused(run, quiet);
+  const StatusWait quiet = wait.ForRequests(*ParseDuration(options.deadline));
+  const bool is_over = quiet.status.ok() || absl::IsDeadlineExceeded(quiet.status);
+  if (!is_over) return Fail(run, quiet, wait.left(), "request");
   const auto stopped = Order(client, v1::PAUSE_ORDER_STOP);
-  if (!stopped.ok()) return FailPaused(run, stopped.status());
-  const absl::Status empty = wait.ForRanks();
-  if (absl::IsCancelled(empty)) return Interrupted(run);
-  if (absl::IsDeadlineExceeded(empty)) return run.Fail(TookTooLong(wait.left(), "rank"));
-  if (!empty.ok()) return FailPaused(run, empty);
+  if (!stopped.ok()) return Fail(run, {stopped.status(), {}}, 0, "rank");
+  const StatusWait empty = wait.ForRanks();
+  if (!empty.status.ok()) return Fail(run, empty, wait.left(), "rank");
   return Done(run, "stopped", *stopped);
 }
 

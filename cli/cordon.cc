@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
@@ -10,19 +9,14 @@
 #include "cli/duration.h"
 #include "cli/format/cluster_view.h"
 #include "cli/format/drain_view.h"
-#include "cli/interrupt.h"
+#include "cli/status_wait.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kDrainLookPause{250};
 // What replaces a gang has to be loaded first.
 constexpr std::chrono::minutes kLaunchSlack{2};
-// An agent or coordinator that changes meanwhile is waited for.
-constexpr std::chrono::seconds kSilenceMax{20};
 
 struct DrainOptions {
   std::string node;
@@ -68,30 +62,22 @@ int RunCordon(const Invocation& run, const std::string& name, v1::CordonOrder or
 class DrainWait {
  public:
   DrainWait(const Invocation& run, std::string node_id, std::chrono::milliseconds limit)
-      : run_(run), node_id_(std::move(node_id)), until_(Clock::now() + limit) {}
+      : run_(run), node_id_(std::move(node_id)), limit_(limit) {}
 
   int Run(AgentClient& client) {
-    InterruptWatch interrupt([&] { client.Cancel(); });
-    Clock::time_point heard = Clock::now();
-    while (!interrupt.interrupted()) {
-      const auto status = client.GetStatus();
-      if (interrupt.interrupted()) break;
-      if (status.ok()) {
-        heard = Clock::now();
-        last_ = *status;
-        left_ = DrainOf(last_, node_id_);
-        if (left_.is_empty()) return Done();
-        if (!left_.has_other) return run_.Fail(NowhereToGo());
-        Tell();
-      } else if (Clock::now() - heard > kSilenceMax) {
-        return run_.Fail(status.status());
-      }
-      if (Clock::now() >= until_) return run_.Fail(TookTooLong());
-      std::this_thread::sleep_for(kDrainLookPause);
-    }
+    const StatusWait wait = WaitForStatus(client, limit_, [&](const v1::ClusterStatus& status) {
+      last_ = status;
+      left_ = DrainOf(last_, node_id_);
+      if (left_.is_empty() || !left_.has_other) return true;
+      Tell();
+      return false;
+    });
+    if (wait.status.ok()) return left_.is_empty() ? Done() : run_.Fail(NowhereToGo());
+    if (absl::IsDeadlineExceeded(wait.status)) return run_.Fail(TookTooLong());
+    if (!wait.interrupted.has_value()) return run_.Fail(wait.status);
     *run_.environment.err << "Not waiting any longer; the node stays cordoned and goes on to give "
                              "its ranks away. 'clusterctl uncordon' takes it back.\n";
-    return interrupt.exit_code();
+    return *wait.interrupted;
   }
 
  private:
@@ -136,7 +122,7 @@ class DrainWait {
 
   const Invocation& run_;
   const std::string node_id_;
-  const Clock::time_point until_;
+  const std::chrono::milliseconds limit_;
   v1::ClusterStatus last_;
   Draining left_;
   std::string said_;

@@ -20,7 +20,7 @@ struct VerifyOptions {
 };
 
 bool IsFailure(const v1::NodeModelFiles& node) {
-  return node.has_failure() && node.failure().code() != reasons::kModelNotFound;
+  return node.has_failure() && !HasNoSuchModel(node);
 }
 
 int ExitCodeFor(const v1::ModelVerification& verification) {
@@ -28,10 +28,7 @@ int ExitCodeFor(const v1::ModelVerification& verification) {
   const auto& nodes = verification.nodes();
   // What a file has is worse than what could not be looked at.
   const bool is_bad = std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
-    return node.has_broken() ||
-           std::any_of(node.files().begin(), node.files().end(), [](const v1::ModelFile& file) {
-             return file.state() >= v1::MODEL_FILE_STATE_MISSING;
-           });
+    return node.has_broken() || std::any_of(node.files().begin(), node.files().end(), IsBad);
   });
   return !is_bad && std::any_of(nodes.begin(), nodes.end(), IsFailure) ? kExitPartial
                                                                        : kExitFailure;
@@ -40,9 +37,8 @@ int ExitCodeFor(const v1::ModelVerification& verification) {
 // Nobody has it: as one of them said it.
 absl::Status NotFound(const v1::ModelVerification& verification) {
   const auto& nodes = verification.nodes();
-  const bool nobody = std::all_of(nodes.begin(), nodes.end(), [](const auto& node) {
-    return node.has_failure() && !IsFailure(node);
-  });
+  const bool nobody = std::all_of(nodes.begin(), nodes.end(),
+                                  [](const auto& node) { return HasNoSuchModel(node); });
   if (!nobody) return absl::OkStatus();
   return ReasonStatus(absl::StatusCode::kNotFound,
                       nodes.empty() ? v1::Reason() : nodes[0].failure());

@@ -60,6 +60,11 @@ bool Split(absl::string_view authority, HostPort* parts) {
   return fits && !parts->host.empty() && IsPort(parts->port);
 }
 
+// Lower case, without a closing dot.
+std::string PlainHost(const HostPort& parts) {
+  return absl::AsciiStrToLower(absl::StripSuffix(parts.host, "."));
+}
+
 // Consumes "http://" or "https://", in any case.
 bool ConsumeScheme(absl::string_view* text, bool* is_secure) {
   for (const absl::string_view scheme : {"http://", "https://"}) {
@@ -75,9 +80,7 @@ bool ConsumeScheme(absl::string_view* text, bool* is_secure) {
 
 std::string HostOf(absl::string_view authority) {
   HostPort parts;
-  if (!Split(authority, &parts)) return "";
-  absl::ConsumeSuffix(&parts.host, ".");
-  return absl::AsciiStrToLower(parts.host);
+  return Split(authority, &parts) ? PlainHost(parts) : "";
 }
 
 std::string AuthorityOfOrigin(absl::string_view origin) {
@@ -91,8 +94,9 @@ std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
   if (!ConsumeScheme(&text, &url.is_secure)) return std::nullopt;
   const absl::string_view authority = text.substr(0, text.find_first_of("/?#"));
   HostPort parts;
-  url.host = HostOf(authority);
-  if (url.host.empty() || !Split(authority, &parts)) return std::nullopt;
+  if (!Split(authority, &parts)) return std::nullopt;
+  url.host = PlainHost(parts);
+  if (url.host.empty()) return std::nullopt;
   url.port = !parts.port.empty() ? std::string(parts.port) : url.is_secure ? "443" : "80";
   absl::string_view target = text.substr(authority.size());
   target = target.substr(0, target.find('#'));

@@ -490,9 +490,7 @@ void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
     if (!status.ok()) return reply(status);
     reply(response);
   };
-  const std::string key = absl::StrCat(kCordonPrefix, request.node_id());
-  if (change->value.empty()) return parts_.replicator.Remove(key, "", done);
-  parts_.replicator.Write(key, change->value, done);
+  parts_.replicator.Set(absl::StrCat(kCordonPrefix, request.node_id()), change->value, done);
 }
 
 void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
@@ -508,9 +506,7 @@ void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
     if (!status.ok()) return reply(status);
     reply(response);
   };
-  const std::string key = absl::StrCat(kMarksPrefix, request.node_id());
-  if (change->value.empty()) return parts_.replicator.Remove(key, "", done);
-  parts_.replicator.Write(key, change->value, done);
+  parts_.replicator.Set(absl::StrCat(kMarksPrefix, request.node_id()), change->value, done);
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {

@@ -45,11 +45,7 @@ void PauseService::CarryOut(const std::vector<PauseChange::Step>& steps, Written
     std::exchange(waiting->done, nullptr)(status);
   };
   for (const PauseChange::Step& step : steps) {
-    if (step.value.empty()) {
-      replicator_.Remove(step.key, "", acknowledged);
-    } else {
-      replicator_.Write(step.key, step.value, acknowledged);
-    }
+    replicator_.Set(step.key, step.value, acknowledged);
   }
   acknowledged(absl::OkStatus());
 }

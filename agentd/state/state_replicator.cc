@@ -133,6 +133,11 @@ void StateReplicator::DropTombstones() {
   Finish(*std::move(dropped), [](const absl::Status&) {});
 }
 
+void StateReplicator::Set(const std::string& key, std::string value, Done done) {
+  if (value.empty()) return Remove(key, "", std::move(done));
+  Write(key, std::move(value), std::move(done));
+}
+
 void StateReplicator::Tick() {
   RetrySave();
   if (!table_.leading()) return;

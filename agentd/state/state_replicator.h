@@ -66,6 +66,8 @@ class StateReplicator {
   // it was not within acknowledge_limit; it may still come true), possibly before the call returns.
   void Write(const std::string& key, std::string value, Done done);
   void Remove(const std::string& key, std::string residue, Done done);
+  // As a core decided it: an empty value removes the key.
+  void Set(const std::string& key, std::string value, Done done);
   // Sends what is missing and answers writes that ran out of time. Each 100 ms or so.
   void Tick();
   // It was started again, perhaps with another disk.

@@ -44,15 +44,6 @@ absl::string_view WordOf(v1::ModelFileState state) {
   }
 }
 
-bool IsBad(const v1::ModelFile& file) {
-  return file.state() >= v1::MODEL_FILE_STATE_MISSING ||
-         file.state() == v1::MODEL_FILE_STATE_UNSPECIFIED;
-}
-
-bool HasNoSuchModel(const v1::NodeModelFiles& node) {
-  return node.has_failure() && node.failure().code() == reasons::kModelNotFound;
-}
-
 Cell ResultOf(const v1::NodeModelFiles& node) {
   if (HasNoSuchModel(node)) return Cell("does not have it", Tone::kDim);
   if (node.has_failure()) return Cell("not read", Tone::kBad);
@@ -116,6 +107,15 @@ std::string FetchHint(const v1::NodeModelFiles& node, const std::string& name) {
 }
 
 }  // namespace
+
+bool IsBad(const v1::ModelFile& file) {
+  return file.state() >= v1::MODEL_FILE_STATE_MISSING ||
+         file.state() == v1::MODEL_FILE_STATE_UNSPECIFIED;
+}
+
+bool HasNoSuchModel(const v1::NodeModelFiles& node) {
+  return node.has_failure() && node.failure().code() == reasons::kModelNotFound;
+}
 
 std::string VerifyProgressLine(const v1::ModelVerification& progress) {
   uint64_t read = 0, total = 0;

@@ -10,6 +10,11 @@
 
 namespace macrame::cli {
 
+// It is not as it should be, or was not looked at.
+bool IsBad(const v1::ModelFile& file);
+// The node was asked, and has no model of that name: no fault.
+bool HasNoSuchModel(const v1::NodeModelFiles& node);
+
 // One line on how far the nodes are: "reading on 3 nodes: 41 % of 812.0 GiB".
 std::string VerifyProgressLine(const v1::ModelVerification& progress);
 
