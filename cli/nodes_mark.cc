@@ -66,6 +66,11 @@ int RunLabel(const Invocation& run, const LabelOptions& options) {
 }
 
 int RunDedicate(const Invocation& run, const DedicateOptions& options) {
+  if (options.tenant.empty() != options.none) {
+    return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                                 "name the tenant, or say --none, which makes it anybody's; "
+                                 "not both"));
+  }
   v1::MarkNodeRequest request;
   request.set_tenant(options.none ? "" : options.tenant);
   return Mark(run, options.node, std::move(request));
@@ -89,11 +94,9 @@ void AddNodesMark(CommandTree& tree) {
   auto options = std::make_shared<DedicateOptions>();
   dedicate->add_option("node", options->node, "Hostname, or the first digits of its id")
       ->required();
-  CLI::Option_group* whose = dedicate->add_option_group("whose");
-  whose->add_option("tenant", options->tenant,
-                    "As in 'model load --tenant' and 'key create --tenant'");
-  whose->add_flag("--none", options->none, "It is anybody's again");
-  whose->require_option(1);
+  dedicate->add_option("tenant", options->tenant,
+                       "As in 'model load --tenant' and 'key create --tenant'");
+  dedicate->add_flag("--none", options->none, "It is anybody's again");
   tree.OnChosen(dedicate, [options](const Invocation& run) { return RunDedicate(run, *options); });
 }
 
