@@ -698,9 +698,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
         parts_.own.id().value()));
   }
   AddOneWay(problems);
-  if (const v1::ClusterPause* pause = parts_.replicator.desired().pause(); pause != nullptr) {
-    problems.push_back(PausedReason(*pause, parts_.replicator.desired().stopped().size()));
-  }
+  if (const auto paused = PausedReason(parts_.replicator.desired())) problems.push_back(*paused);
   if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
   if (const auto keys = KeysReason()) problems.push_back(*keys);
   if (!parts_.audit.trouble().empty()) {

@@ -60,9 +60,11 @@ std::optional<PauseChange> DecidePause(v1::PauseOrder order, const DesiredState&
   return change;
 }
 
-v1::Reason PausedReason(const v1::ClusterPause& pause, size_t models) {
+std::optional<v1::Reason> PausedReason(const DesiredState& desired) {
+  if (desired.pause() == nullptr) return std::nullopt;
+  const size_t models = desired.stopped().size();
   std::string what = "the cluster is drained: it takes no new requests";
-  if (pause.stopped()) {
+  if (desired.pause()->stopped()) {
     what = absl::StrCat("the cluster is stopped: it takes no requests, and loads ", models,
                         models == 1 ? " model" : " models", " when it is started");
   }

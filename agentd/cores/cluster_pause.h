@@ -31,7 +31,7 @@ struct PauseChange {
 std::optional<PauseChange> DecidePause(v1::PauseOrder order, const DesiredState& desired,
                                        uint64_t now_unix_ms);
 
-// Why requests are refused: CLUSTER_PAUSED. `models`: that are loaded again when it is started.
-v1::Reason PausedReason(const v1::ClusterPause& pause, size_t models);
+// Why requests are refused: CLUSTER_PAUSED. Nullopt: they are not.
+std::optional<v1::Reason> PausedReason(const DesiredState& desired);
 
 }  // namespace macrame::agentd

@@ -279,8 +279,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
 absl::Status ClusterService::CheckNotStopped() const {
   const DesiredState& desired = parts_.replicator.desired();
   if (desired.pause() == nullptr || !desired.pause()->stopped()) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kFailedPrecondition,
-                      PausedReason(*desired.pause(), desired.stopped().size()));
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, *PausedReason(desired));
 }
 
 void ClusterService::TryLoad(LoadAttempt attempt) {

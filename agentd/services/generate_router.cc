@@ -49,9 +49,8 @@ std::shared_ptr<RoutedCall> GenerateRouter::Begin(v1::GenerateRequest request,
       moved_on_grace_);
   dispatcher_.Post([this, id, call] {
     if (!ended_.ok()) return call->End(ended_);
-    if (const v1::ClusterPause* pause = replicator_.desired().pause(); pause != nullptr) {
-      return call->End(ReasonStatus(absl::StatusCode::kUnavailable,
-                                    PausedReason(*pause, replicator_.desired().stopped().size())));
+    if (const auto paused = PausedReason(replicator_.desired()); paused.has_value()) {
+      return call->End(ReasonStatus(absl::StatusCode::kUnavailable, *paused));
     }
     calls_[id] = call;
     call->Start();
@@ -120,13 +119,11 @@ void GenerateRouter::Refresh() {
   served_.Set(std::move(served));
   // A call that ends here leaves the map.
   const auto calls = calls_;
-  for (const auto& [id, call] : calls) {
-    call->NoteStateChanged();
-    // Drained is a cluster that no request reaches any more, those that waited among them.
-    if (const v1::ClusterPause* pause = desired.pause(); pause != nullptr) {
-      call->EndUnlessSent(ReasonStatus(absl::StatusCode::kUnavailable,
-                                       PausedReason(*pause, desired.stopped().size())));
-    }
+  for (const auto& [id, call] : calls) call->NoteStateChanged();
+  // Drained is a cluster that no request reaches any more, those that waited among them.
+  if (const auto paused = PausedReason(desired); paused.has_value()) {
+    const absl::Status why = ReasonStatus(absl::StatusCode::kUnavailable, *paused);
+    for (const auto& [id, call] : calls) call->EndUnlessSent(why);
   }
 }
 

@@ -72,7 +72,6 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   // It is over with this error, wherever it is; or where no rank has it yet.
   void End(const absl::Status& why);
   void EndUnlessSent(const absl::Status& why);
-  bool finished() const { return finished_; }
 
  private:
   void Try();

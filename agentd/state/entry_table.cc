@@ -20,9 +20,8 @@ constexpr size_t kReplicasCountedMax = 1024;
 constexpr size_t kNamesShownMax = 8;
 
 absl::Status NotLoaded(const std::string& asked, const DesiredState& desired) {
-  if (const v1::ClusterPause* pause = desired.pause(); pause != nullptr) {
-    return ReasonStatus(absl::StatusCode::kUnavailable,
-                        PausedReason(*pause, desired.stopped().size()));
+  if (const auto paused = PausedReason(desired); paused.has_value()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, *paused);
   }
   std::vector<std::string> names;
   for (const auto& [name, deployment] : desired.deployments()) {

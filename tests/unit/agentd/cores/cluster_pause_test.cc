@@ -122,10 +122,10 @@ TEST_F(ClusterPauseTest, WhatIsNoOrderIsRefused) {
 
 TEST_F(ClusterPauseTest, WhoAsksMeanwhileIsToldWhatToDo) {
   Give(v1::PAUSE_ORDER_DRAIN);
-  EXPECT_THAT(PausedReason(*pause(), 0).message(), HasSubstr("drained"));
+  EXPECT_THAT(PausedReason(desired_)->message(), HasSubstr("drained"));
   Give(v1::PAUSE_ORDER_STOP);
-  EXPECT_THAT(PausedReason(*pause(), 2).message(), HasSubstr("2 models"));
-  EXPECT_EQ(PausedReason(*pause(), 2).remedy(), "clusterctl cluster start");
+  EXPECT_THAT(PausedReason(desired_)->message(), HasSubstr("2 models"));
+  EXPECT_EQ(PausedReason(desired_)->remedy(), "clusterctl cluster start");
 }
 
 }  // namespace
