@@ -108,7 +108,8 @@ void Agent::Impl::TellOfState() {
   parts_.event_service.NoteState();
   parts_.router.Refresh();
   parts_.metrics_service.NoteGangs(parts_.replicator.desired());
-  parts_.access->SetKeys(parts_.replicator.desired().api_keys());
+  const DesiredState& desired = parts_.replicator.desired();
+  parts_.access->SetKeys(desired.api_keys(), desired.tenants());
 }
 
 void Agent::Impl::OnStateChanged() {
@@ -304,6 +305,7 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.trace_service.RegisterAgent(*server);
   parts_.verify_service.RegisterAgent(*server);
   parts_.pause_service.Register(*server);
+  parts_.profile_service.Register(*server);
   parts_.enrolment.RegisterAgent(*server);
   parts_.event_service.Register(*server);
   parts_.access_service.RegisterCluster(*server);
@@ -421,6 +423,7 @@ void Agent::Impl::StartGateway() {
           parts_.gateway_orders.Give(who, order, done);
         });
   };
+  options.queue_limit = std::chrono::seconds(config_.gateway_queue_limit_s);
   options.cors_origins = config_.gateway_cors_origins;
   options.aliases = ModelAliases(config_.gateway_aliases);
   options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {

@@ -233,6 +233,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       trace_service({channels, replicator, *supervisor, self}),
       verify_service({dispatcher, channels, members, *library, replicator, self}),
       pause_service({dispatcher, election, channels, own}, replicator),
+      profile_service({dispatcher, election, channels, own}, replicator, reporter),
       alerts({dispatcher, election, reporter, self, events.problems}, config.alert_webhook,
              config.alert_webhook_authorization),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
@@ -267,6 +268,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
   trace_service.RegisterCluster(*local_server);
   verify_service.RegisterCluster(*local_server);
   pause_service.Register(*local_server);
+  profile_service.Register(*local_server);
   enrolment.RegisterLocal(*local_server);
   metrics_service.RegisterLocal(*local_server);
   event_service.Register(*local_server);

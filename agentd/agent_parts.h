@@ -41,6 +41,7 @@
 #include "agentd/services/metrics_service.h"
 #include "agentd/services/model_demand.h"
 #include "agentd/services/pause_service.h"
+#include "agentd/services/profile_service.h"
 #include "agentd/services/status_reporter.h"
 #include "agentd/services/trace_service.h"
 #include "agentd/services/verify_service.h"
@@ -121,6 +122,7 @@ struct AgentParts {
   TraceService trace_service;
   VerifyService verify_service;
   PauseService pause_service;
+  ProfileService profile_service;
   AlertService alerts;
   AgentService agent_service;
   ClusterService cluster_service;

@@ -283,6 +283,15 @@ absl::StatusOr<v1::MarkNodeResponse> AgentClient::MarkNode(const v1::MarkNodeReq
   return impl_->Ask(&OperationStub::MarkNode, request, kWorkLimit);
 }
 
+absl::StatusOr<v1::ChangeProfileResponse> AgentClient::ChangeProfile(
+    const v1::ChangeProfileRequest& request) {
+  return impl_->Ask(&OperationStub::ChangeProfile, request, kWorkLimit);
+}
+
+absl::StatusOr<v1::ListProfilesResponse> AgentClient::ListProfiles() {
+  return impl_->Ask(&OperationStub::ListProfiles, v1::ListProfilesRequest(), kAnswerLimit);
+}
+
 absl::StatusOr<v1::PauseClusterResponse> AgentClient::PauseCluster(v1::PauseOrder order) {
   v1::PauseClusterRequest request;
   request.set_order(order);
@@ -310,6 +319,14 @@ absl::StatusOr<v1::CreateKeyResponse> AgentClient::CreateKey(const v1::CreateKey
 
 absl::StatusOr<v1::ListKeysResponse> AgentClient::ListKeys() {
   return impl_->Ask(&AccessStub::ListKeys, v1::ListKeysRequest(), kAnswerLimit);
+}
+
+absl::StatusOr<v1::SetTenantResponse> AgentClient::SetTenant(const v1::SetTenantRequest& request) {
+  return impl_->Ask(&AccessStub::SetTenant, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::ListTenantsResponse> AgentClient::ListTenants() {
+  return impl_->Ask(&AccessStub::ListTenants, v1::ListTenantsRequest(), kAnswerLimit);
 }
 
 absl::StatusOr<v1::RevokeKeyResponse> AgentClient::RevokeKey(const v1::RevokeKeyRequest& request) {

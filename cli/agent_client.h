@@ -68,6 +68,8 @@ class AgentClient {
   absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
   absl::StatusOr<v1::SetCordonResponse> SetCordon(const v1::SetCordonRequest& request);
   absl::StatusOr<v1::MarkNodeResponse> MarkNode(const v1::MarkNodeRequest& request);
+  absl::StatusOr<v1::ChangeProfileResponse> ChangeProfile(const v1::ChangeProfileRequest& request);
+  absl::StatusOr<v1::ListProfilesResponse> ListProfiles();
   absl::StatusOr<v1::PauseClusterResponse> PauseCluster(v1::PauseOrder order);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
 
@@ -77,6 +79,8 @@ class AgentClient {
 
   absl::StatusOr<v1::CreateKeyResponse> CreateKey(const v1::CreateKeyRequest& request);
   absl::StatusOr<v1::ListKeysResponse> ListKeys();
+  absl::StatusOr<v1::SetTenantResponse> SetTenant(const v1::SetTenantRequest& request);
+  absl::StatusOr<v1::ListTenantsResponse> ListTenants();
   absl::StatusOr<v1::RevokeKeyResponse> RevokeKey(const v1::RevokeKeyRequest& request);
   absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
   absl::StatusOr<v1::ReadAuditResponse> ReadAudit(const v1::ReadAuditRequest& request);

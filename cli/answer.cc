@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <istream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
+#include "cli/repaint.h"
 #include "proto/reasons.h"
 #include "proto/utf8.h"
 
@@ -68,12 +70,14 @@ Json AnswerDocument(const std::string& model, const Answer& answer) {
 }
 
 // Writes an answer while it comes. Reasoning is dimmed on a terminal and left out of files; a call
-// begins a line of its own.
+// begins a line of its own. On a terminal, how far the prompt is stands where the answer will.
 class AnswerPrinter {
  public:
   explicit AnswerPrinter(const Invocation& run) : run_(run) {}
 
   void Print(const v1::GenerateChunk& chunk) {
+    if (chunk.has_progress()) return PrintProgress(chunk.progress());
+    EndProgress();
     if (!chunk.reasoning().empty() && run_.environment.out_is_terminal) {
       Begin(Part::kReasoning);
       Write(run_.style.Dim(Printable(chunk.reasoning(), true)), chunk.reasoning());
@@ -93,6 +97,7 @@ class AnswerPrinter {
     *run_.environment.out << std::flush;
   }
   void EndLine() {
+    EndProgress();
     if (is_in_line_) *run_.environment.out << "\n" << std::flush;
     is_in_line_ = false;
   }
@@ -103,6 +108,17 @@ class AnswerPrinter {
   // A model's words must not steer the terminal; a file gets them as they are.
   std::string Shown(const std::string& text) const {
     return run_.environment.out_is_terminal ? Printable(text, true) : text;
+  }
+  // An answer that began, and was interrupted, stays as it is.
+  void PrintProgress(const v1::PromptProgress& progress) {
+    if (!run_.environment.out_is_terminal || part_ != Part::kNone) return;
+    if (!progress_.has_value()) progress_.emplace(run_.environment);
+    progress_->Show(run_.style.Dim(ProgressText(progress)) + "\n");
+  }
+  void EndProgress() {
+    if (!progress_.has_value()) return;
+    progress_->Clear();
+    progress_.reset();
   }
   void Begin(Part part) {
     if (part != part_ && part_ != Part::kNone) EndLine();
@@ -116,9 +132,24 @@ class AnswerPrinter {
   const Invocation& run_;
   Part part_ = Part::kNone;
   bool is_in_line_ = false;
+  std::optional<Repainter> progress_;  // while it is shown
 };
 
 }  // namespace
+
+std::string ProgressText(const v1::PromptProgress& progress) {
+  const std::string tokens = Plural(progress.prompt_tokens(), "token");
+  if (progress.is_queued()) {
+    return absl::StrCat("waiting for a turn: other requests are answered first (", tokens, ")");
+  }
+  const uint64_t total = std::max(progress.prompt_tokens(), 1u);
+  std::string text = absl::StrCat(
+      "reading the prompt: ", uint64_t{progress.computed_tokens()} * 100 / total, " % of ", tokens);
+  if (progress.cached_tokens() > 0) {
+    absl::StrAppend(&text, ", ", progress.cached_tokens(), " of them cached");
+  }
+  return text;
+}
 
 void Answer::Add(const v1::GenerateChunk& chunk, double now_ms) {
   const bool has_news =
@@ -183,7 +214,9 @@ Asked Converse(const Invocation& run, const v1::GenerateRequest& request) {
   AnswerPrinter printer(run);
   const auto begin = std::chrono::steady_clock::now();
   InterruptWatch interrupt([&] { client.Cancel(); });
-  asked.ended = client.Infer(request, [&](const v1::GenerateChunk& chunk) {
+  v1::GenerateRequest sent = request;
+  sent.set_progress(run.wants_table() && run.environment.out_is_terminal);
+  asked.ended = client.Infer(sent, [&](const v1::GenerateChunk& chunk) {
     const std::chrono::duration<double, std::milli> now = std::chrono::steady_clock::now() - begin;
     asked.answer.Add(chunk, now.count());
     if (run.wants_table()) printer.Print(chunk);

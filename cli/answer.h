@@ -35,6 +35,9 @@ struct Answer {
 // Tokens and speed of prompt and answer, a line each for what there is to say.
 std::string AnswerStatistics(const Answer& answer);
 
+// How far a prompt is, as a line.
+std::string ProgressText(const v1::PromptProgress& progress);
+
 // All of a stream as a question; PROMPT_TOO_LONG beyond 4 MiB, BAD_REQUEST where it is not UTF-8.
 absl::StatusOr<std::string> ReadQuestion(std::istream& in);
 

@@ -93,6 +93,7 @@ void AddCommands(CommandTree& tree) {
   AddModelInfer(tree, model);
   AddModelCheck(tree, model);
   AddModelVerify(tree, model);
+  AddModelProfile(tree, model);
   AddModelStatus(tree, model);
   AddModelStats(tree, model);
   AddModelUnload(tree, model);
@@ -126,6 +127,7 @@ void AddCommands(CommandTree& tree) {
   AddCompletion(tree);
   AddHelp(tree);
   AddKey(tree);
+  AddTenant(tree);
   AddAudit(tree);
   AddVersion(tree);
 }

@@ -118,6 +118,7 @@ void AddModelImport(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelCheck(CommandTree& tree, CLI::App* model);
 void AddModelVerify(CommandTree& tree, CLI::App* model);
+void AddModelProfile(CommandTree& tree, CLI::App* model);
 void AddModelStatus(CommandTree& tree, CLI::App* model);
 void AddModelStats(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
@@ -151,6 +152,7 @@ void AddRdma(CommandTree& tree);
 void AddNet(CommandTree& tree);
 void AddService(CommandTree& tree);
 void AddKey(CommandTree& tree);
+void AddTenant(CommandTree& tree);
 void AddAudit(CommandTree& tree);
 
 // The version that this binary was built as.

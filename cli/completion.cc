@@ -33,6 +33,7 @@ constexpr std::array kLivePlaces = {
     LivePlace{"model load", LiveNames::kModels},
     LivePlace{"model check", LiveNames::kModels},
     LivePlace{"model verify", LiveNames::kModels},
+    LivePlace{"model profile", LiveNames::kModels},
     LivePlace{"chat", LiveNames::kServed},
     LivePlace{"bench", LiveNames::kServed},
     LivePlace{"trace", LiveNames::kServed},

@@ -188,6 +188,7 @@ inline constexpr char kDimensionsTooMany[] = "DIMENSIONS_TOO_MANY";
 inline constexpr char kStructureRefused[] = "STRUCTURE_REFUSED";
 inline constexpr char kTemplateRefused[] = "TEMPLATE_REFUSED";
 inline constexpr char kQueueFull[] = "QUEUE_FULL";
+inline constexpr char kQueueTimeout[] = "QUEUE_TIMEOUT";
 inline constexpr char kNotReady[] = "NOT_READY";
 inline constexpr char kModelNotLoaded[] = "MODEL_NOT_LOADED";
 inline constexpr char kEntryUnreachable[] = "ENTRY_UNREACHABLE";

@@ -414,6 +414,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kStructureRefused, "the answer can't be held to the schema or grammar", ""},
     ReasonCode{reasons::kTemplateRefused, "the model's chat template refuses these messages", ""},
     ReasonCode{reasons::kQueueFull, "as many requests wait as may", "try again in a moment"},
+    ReasonCode{reasons::kQueueTimeout, "the request waited in the model's queue for too long",
+               "try again later, or load a replica; gateway_queue_limit_s says how long one waits"},
     ReasonCode{reasons::kNotReady, "the model is loading or being recovered",
                "try again in a moment"},
     ReasonCode{reasons::kModelNotLoaded, "no deployment of this name",

@@ -99,6 +99,10 @@ inline constexpr Method<v1::RevokeKeyRequest, v1::RevokeKeyResponse> kRevokeKey{
     "/macrame.v1.AccessService/RevokeKey", Access::kMember};
 inline constexpr Method<v1::RotateKeyRequest, v1::RotateKeyResponse> kRotateKey{
     "/macrame.v1.AccessService/RotateKey", Access::kMember};
+inline constexpr Method<v1::SetTenantRequest, v1::SetTenantResponse> kSetTenant{
+    "/macrame.v1.AccessService/SetTenant", Access::kMember};
+inline constexpr Method<v1::ListTenantsRequest, v1::ListTenantsResponse> kListTenants{
+    "/macrame.v1.AccessService/ListTenants", Access::kMember};
 inline constexpr Method<v1::ReadAuditRequest, v1::ReadAuditResponse> kReadAudit{
     "/macrame.v1.AccessService/ReadAudit", Access::kLocal};
 inline constexpr Method<v1::VerifyAuditRequest, v1::VerifyAuditResponse> kVerifyAudit{
@@ -110,6 +114,10 @@ inline constexpr Method<v1::SetCordonRequest, v1::SetCordonResponse> kSetCordon{
     "/macrame.v1.OperationService/SetCordon", Access::kMember};
 inline constexpr Method<v1::MarkNodeRequest, v1::MarkNodeResponse> kMarkNode{
     "/macrame.v1.OperationService/MarkNode", Access::kMember};
+inline constexpr Method<v1::ChangeProfileRequest, v1::ChangeProfileResponse> kChangeProfile{
+    "/macrame.v1.OperationService/ChangeProfile", Access::kMember};
+inline constexpr Method<v1::ListProfilesRequest, v1::ListProfilesResponse> kListProfiles{
+    "/macrame.v1.OperationService/ListProfiles", Access::kMember};
 inline constexpr Method<v1::PauseClusterRequest, v1::PauseClusterResponse> kPauseCluster{
     "/macrame.v1.OperationService/PauseCluster", Access::kMember};
 inline constexpr StreamMethod<v1::VerifyFilesRequest, v1::NodeModelFiles> kVerifyFiles{

@@ -55,6 +55,7 @@ struct Config {
   std::vector<std::string> gateway_aliases;
   bool gateway_load_on_request = false;
   bool gateway_unload_for_requests = true;
+  int64_t gateway_queue_limit_s = 600;
   bool gateway_enabled = true;
 
   int64_t heartbeat_interval_ms = 500;

@@ -62,12 +62,20 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     v1::ApiKey api_key;
     if (!api_key.ParseFromString(entry.value()) || api_key.id() != *id) return;
     parsed_.api_keys[*id] = std::move(api_key);
+  } else if (const auto tenant = NameBehind(kTenantPrefix, key)) {
+    v1::TenantLimits limits;
+    if (!limits.ParseFromString(entry.value()) || limits.name() != *tenant) return;
+    parsed_.tenants[*tenant] = std::move(limits);
   } else if (const auto node = NameBehind(kCrashPrefix, key)) {
     Put(entry, *node, &parsed_.crashes);
   } else if (const auto cordoned = NameBehind(kCordonPrefix, key)) {
     Put(entry, *cordoned, &parsed_.cordons);
   } else if (const auto marked = NameBehind(kMarksPrefix, key)) {
     Put(entry, *marked, &parsed_.marks);
+  } else if (const auto model = NameBehind(kProfilePrefix, key)) {
+    v1::ModelProfile profile;
+    if (!profile.ParseFromString(entry.value()) || profile.model() != *model) return;
+    parsed_.profiles[*model] = std::move(profile);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
   } else if (const auto stopped = NameBehind(kStoppedPrefix, key)) {
@@ -87,6 +95,8 @@ void DesiredState::Drop(const std::string& key) const {
   if (const auto node = NameBehind(kCrashPrefix, key)) parsed_.crashes.erase(*node);
   if (const auto node = NameBehind(kCordonPrefix, key)) parsed_.cordons.erase(*node);
   if (const auto node = NameBehind(kMarksPrefix, key)) parsed_.marks.erase(*node);
+  if (const auto tenant = NameBehind(kTenantPrefix, key)) parsed_.tenants.erase(*tenant);
+  if (const auto model = NameBehind(kProfilePrefix, key)) parsed_.profiles.erase(*model);
   if (const auto id = NameBehind(kApiKeyPrefix, key)) parsed_.api_keys.erase(*id);
   if (const auto replica = NameBehind(kGangPrefix, key)) {
     parsed_.gangs.erase(*replica);
@@ -108,6 +118,11 @@ const v1::NodeMarks* DesiredState::FindMarks(const std::string& node_id) const {
   const auto& marks = Fresh().marks;
   const auto found = marks.find(node_id);
   return found == marks.end() ? nullptr : &found->second;
+}
+
+const v1::ModelProfile* DesiredState::FindProfile(const std::string& model) const {
+  const auto found = profiles().find(model);
+  return found == profiles().end() ? nullptr : &found->second;
 }
 
 const v1::Deployment* DesiredState::FindDeployment(const std::string& name) const {

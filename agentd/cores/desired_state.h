@@ -30,6 +30,8 @@ class DesiredState {
   const v1::Cordon* FindCordon(const std::string& node_id) const;
   // Null: nothing is said of the node.
   const v1::NodeMarks* FindMarks(const std::string& node_id) const;
+  // Null: the model has none.
+  const v1::ModelProfile* FindProfile(const std::string& model) const;
   // Null when nobody wants it, or nothing serves it.
   const v1::Deployment* FindDeployment(const std::string& name) const;
   const v1::GangRecord* FindGang(const std::string& replica) const;
@@ -44,8 +46,12 @@ class DesiredState {
   const std::map<std::string, v1::NodeCrashes>& crashes() const { return Fresh().crashes; }
   // By node, of those that take nothing new.
   const std::map<std::string, v1::Cordon>& cordons() const { return Fresh().cordons; }
+  // By model.
+  const std::map<std::string, v1::ModelProfile>& profiles() const { return Fresh().profiles; }
   // Of the HTTP API, by id; ended ones too.
   const std::map<std::string, v1::ApiKey>& api_keys() const { return Fresh().api_keys; }
+  // Of tenants that have some, by name.
+  const std::map<std::string, v1::TenantLimits>& tenants() const { return Fresh().tenants; }
   // By key.
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
   // Null: the cluster serves.
@@ -68,7 +74,9 @@ class DesiredState {
     std::map<std::string, v1::NodeCrashes> crashes;
     std::map<std::string, v1::Cordon> cordons;
     std::map<std::string, v1::NodeMarks> marks;
+    std::map<std::string, v1::ModelProfile> profiles;
     std::map<std::string, v1::ApiKey> api_keys;
+    std::map<std::string, v1::TenantLimits> tenants;
     std::map<std::string, v1::TransportRefusal> refusals;
     std::optional<v1::ClusterPause> pause;
     std::map<std::string, v1::Deployment> stopped;

@@ -14,12 +14,12 @@ struct Use {
   bool now = false;
   uint64_t begun = 0;
   uint64_t epochs = 0;
-  bool is_pinned = false;
+  bool has_priority = false;
 };
 
 void AddUse(const v1::DeploymentStatus& deployment, Use& use) {
   use.epochs += deployment.epoch();
-  use.is_pinned = use.is_pinned || deployment.deployment().priority() > 0;
+  use.has_priority = use.has_priority || deployment.deployment().priority() > 0;
   use.now = use.now || deployment.state() != v1::DEPLOYMENT_STATE_READY;
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.rank() != 0) continue;
@@ -32,8 +32,14 @@ void AddUse(const v1::DeploymentStatus& deployment, Use& use) {
 
 }  // namespace
 
+// 0: never.
+Duration IdleModels::LimitOf(const v1::ModelProfile& profile) const {
+  if (profile.pinned()) return Duration(0);
+  return profile.has_idle_unload_s() ? std::chrono::seconds(profile.idle_unload_s()) : limit_;
+}
+
 std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus>& deployments,
-                                          MonotonicTime now) {
+                                          MonotonicTime now, const Profiles& profiles) {
   std::vector<std::string> idle;
   std::map<std::string, Use> uses;
   for (const v1::DeploymentStatus& deployment : deployments) {
@@ -42,12 +48,15 @@ std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus
   std::map<std::string, Seen> seen;
   for (const auto& [name, use] : uses) {
     const auto before = seen_.find(name);
+    const auto found = profiles.find(name);
+    const v1::ModelProfile profile = found == profiles.end() ? v1::ModelProfile() : found->second;
     Seen& one = seen[name];
-    one = {use.begun, use.epochs, now, use.is_pinned};
+    one = {use.begun, use.epochs, now, use.has_priority || profile.pinned()};
     if (before == seen_.end() || use.now) continue;
     if (before->second.begun != use.begun || before->second.epochs != use.epochs) continue;
     one.used_at = before->second.used_at;
-    if (limit_ > Duration(0) && now - one.used_at >= limit_) idle.push_back(name);
+    const Duration limit = LimitOf(profile);
+    if (limit > Duration(0) && now - one.used_at >= limit) idle.push_back(name);
   }
   seen_ = std::move(seen);
   return idle;
@@ -57,8 +66,7 @@ std::vector<std::string> IdleModels::LeastRecentlyUsed(MonotonicTime now,
                                                        Duration unused_for) const {
   std::vector<std::pair<MonotonicTime, std::string>> unused;
   for (const auto& [name, seen] : seen_) {
-    if (!seen.is_pinned && now - seen.used_at >= unused_for)
-      unused.emplace_back(seen.used_at, name);
+    if (!seen.stays && now - seen.used_at >= unused_for) unused.emplace_back(seen.used_at, name);
   }
   std::sort(unused.begin(), unused.end());
   std::vector<std::string> names;

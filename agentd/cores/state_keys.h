@@ -12,7 +12,9 @@ inline constexpr absl::string_view kRefusalPrefix = "refusal/";  // a transport 
 inline constexpr absl::string_view kCrashPrefix = "crash/";      // of a node
 inline constexpr absl::string_view kCordonPrefix = "cordon/";    // of a node
 inline constexpr absl::string_view kMarksPrefix = "marks/";      // of a node
+inline constexpr absl::string_view kProfilePrefix = "profile/";  // of a model
 inline constexpr absl::string_view kApiKeyPrefix = "key/";       // of the HTTP API
+inline constexpr absl::string_view kTenantPrefix = "tenant/";    // limits of its keys together
 inline constexpr absl::string_view kPauseKey = "pause";          // of the whole cluster
 inline constexpr absl::string_view kStoppedPrefix =
     "stopped/";  // a deployment of a stopped cluster

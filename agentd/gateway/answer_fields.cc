@@ -144,6 +144,8 @@ void ReadStop(RequestFields& fields, AnswerRequest& request) {
 
 void ReadStream(RequestFields& fields, AnswerRequest& request) {
   request.stream = fields.Boolean("stream");
+  // llama.cpp's; like there it says nothing to an answer that comes whole.
+  request.return_progress = fields.Boolean("return_progress");
   const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) {

@@ -27,6 +27,7 @@ struct AnswerRequest {
   uint32_t choices = 1;          // answers that are wanted of a prompt: RequestsOfChoices
   bool stream = false;
   bool include_usage = false;
+  bool return_progress = false;
   std::vector<std::string> ignored{};  // names of fields that nobody knows, safe for a header
   // Names of fields that some families of models follow and others don't, which shows in the
   // answer alone.

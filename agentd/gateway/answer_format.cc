@@ -40,6 +40,11 @@ ordered_json UsageObject(const TokenCounts& counts) {
   return usage;
 }
 
+// An event's, of a stream.
+const char* StreamObject(const AnswerHead& head) {
+  return head.form == AnswerForm::kChat ? "chat.completion.chunk" : "text_completion";
+}
+
 ordered_json HeadObject(const AnswerHead& head, const char* object) {
   ordered_json body;
   body["id"] = head.id;
@@ -115,8 +120,21 @@ absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls) {
 }
 
 std::string UsageEvent(const AnswerHead& head, const TokenCounts& counts) {
-  const char* object = head.form == AnswerForm::kChat ? "chat.completion.chunk" : "text_completion";
-  return absl::StrCat("data: ", BodyText(head, object, "", UsageText(counts)), "\n\n");
+  return absl::StrCat("data: ", BodyText(head, StreamObject(head), "", UsageText(counts)), "\n\n");
+}
+
+std::string ProgressEvent(const AnswerHead& head, const v1::PromptProgress& progress,
+                          uint32_t choice) {
+  ordered_json body = HeadObject(head, StreamObject(head));
+  body["choices"] = ordered_json::array();
+  ordered_json& fields = body["prompt_progress"];
+  fields["total"] = progress.prompt_tokens();
+  fields["cache"] = progress.cached_tokens();
+  fields["processed"] = progress.computed_tokens();
+  fields["time_ms"] = static_cast<int64_t>(progress.elapsed_ms());
+  fields["queued"] = progress.is_queued();
+  if (head.choices > 1) fields["index"] = choice;
+  return absl::StrCat("data: ", Dump(body), "\n\n");
 }
 
 ApiError EndedByCluster() {

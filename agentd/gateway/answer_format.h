@@ -48,7 +48,8 @@ struct AnswerHead {
   std::string model;
   std::string system_fingerprint;
   bool include_usage = false;
-  uint32_t choices = 1;  // those of a prompt side by side
+  bool tells_progress = false;  // of the prompt, in a stream
+  uint32_t choices = 1;         // those of a prompt side by side
   uint32_t choices_per_prompt = 1;
   std::vector<std::string> echoes{};  // of kText, by choice: what its text begins with; or none
   bool has_logprobs = false;
@@ -84,6 +85,10 @@ absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls);
 
 // Whole events, blank line included.
 std::string UsageEvent(const AnswerHead& head, const TokenCounts& counts);
+// How far the prompt is, as llama.cpp's server writes it (`return_progress`), in an event without
+// choices.
+std::string ProgressEvent(const AnswerHead& head, const v1::PromptProgress& progress,
+                          uint32_t choice);
 std::string ErrorEvent(const ApiError& error);
 inline constexpr absl::string_view kDoneEvent = "data: [DONE]\n\n";
 inline constexpr absl::string_view kKeepAliveComment = ": keep-alive\n\n";

@@ -34,19 +34,23 @@ std::string StreamComposer::ChatEvents(const v1::GenerateChunk& chunk, uint32_t 
 }
 
 std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk, uint32_t choice) {
-  Progress& progress = choices_.at(choice);
-  UpdateCounts(chunk, &progress.counts);
+  Choice& answer = choices_.at(choice);
+  UpdateCounts(chunk, &answer.counts);
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    progress.finish = chunk.finish_reason();
+    answer.finish = chunk.finish_reason();
   }
   if (head_.form == AnswerForm::kChat) return ChatEvents(chunk, choice);
   if (chunk.text().empty() && chunk.logprobs().empty()) return "";
-  return TextCompletionEvent(head_, chunk, choice, &progress.characters);
+  return TextCompletionEvent(head_, chunk, choice, &answer.characters);
+}
+
+std::string StreamComposer::Progress(const v1::PromptProgress& progress, uint32_t choice) {
+  return head_.tells_progress ? ProgressEvent(head_, progress, choice) : "";
 }
 
 std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
   if (!status.ok()) return Fail(ApiErrorFromStatus(status));
-  const Progress& over = choices_.at(choice);
+  const Choice& over = choices_.at(choice);
   if (over.finish == v1::FINISH_REASON_CANCELLED) {
     return Fail(EndedByCluster());
   }
@@ -58,7 +62,7 @@ std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
   ended_ = true;
   if (head_.include_usage) {
     std::vector<TokenCounts> counts;
-    for (const Progress& progress : choices_) counts.push_back(progress.counts);
+    for (const Choice& answer : choices_) counts.push_back(answer.counts);
     events += UsageEvent(head_, TotalCounts(counts, head_.choices_per_prompt));
   }
   return absl::StrCat(events, kDoneEvent);

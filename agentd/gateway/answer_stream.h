@@ -24,6 +24,8 @@ class AnswerStream {
   virtual ~AnswerStream() = default;
   virtual std::string Open() = 0;
   virtual std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice) = 0;
+  // How far a choice's prompt is. Empty where the form has no word for it, or nobody asked.
+  virtual std::string Progress(const v1::PromptProgress&, uint32_t) { return ""; }
   // After a choice's last chunk: its finish, after the last one's usage and end; or the error.
   virtual std::string End(const absl::Status& status, uint32_t choice) = 0;
   virtual std::string Fail(const ApiError& error) = 0;
@@ -39,12 +41,13 @@ class StreamComposer : public AnswerStream {
   explicit StreamComposer(AnswerHead head) : head_(std::move(head)), choices_(head_.choices) {}
   std::string Open() override;
   std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice = 0) override;
+  std::string Progress(const v1::PromptProgress& progress, uint32_t choice = 0) override;
   std::string End(const absl::Status& status, uint32_t choice = 0) override;
   std::string Fail(const ApiError& error) override;
   bool ended() const override { return ended_; }
 
  private:
-  struct Progress {
+  struct Choice {
     TokenCounts counts{};
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     bool has_calls = false;
@@ -53,7 +56,7 @@ class StreamComposer : public AnswerStream {
   std::string ChatEvents(const v1::GenerateChunk& chunk, uint32_t choice);
 
   AnswerHead head_;
-  std::vector<Progress> choices_;
+  std::vector<Choice> choices_;
   uint32_t choices_ended_ = 0;
   bool ended_ = false;
 };

@@ -31,6 +31,7 @@ constexpr std::array kReasonMappings = {
     ReasonMapping{reasons::kDimensionsTooMany, 400, "invalid_value", "dimensions", 0},
     ReasonMapping{reasons::kBadRequest, 400, "invalid_value", "", 0},
     ReasonMapping{reasons::kQueueFull, 429, "queue_full", "", 1},
+    ReasonMapping{reasons::kQueueTimeout, 503, "queue_timeout", "", 5},
     ReasonMapping{reasons::kNotReady, 503, "model_not_ready", "", 2},
     ReasonMapping{reasons::kEntryUnreachable, 503, "entry_unreachable", "", 2},
     ReasonMapping{reasons::kNodeLeft, 503, "node_stopping", "", 5},

@@ -46,6 +46,16 @@ bool IsPlain(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 32 && c != 127; });
 }
 
+// Of a key, or of a tenant.
+template <typename Limited>
+absl::Status CheckLimits(const Limited& limited) {
+  for (const uint32_t limit : {limited.requests_per_minute(), limited.tokens_per_minute(),
+                               limited.concurrent_requests()}) {
+    if (limit > kKeyLimitMax) return Wrong(absl::StrCat("a limit is at most ", kKeyLimitMax));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 uint32_t ScopeBit(absl::string_view name) {
@@ -120,11 +130,14 @@ absl::Status CheckNewKey(const v1::ApiKey& key, uint64_t now_unix_ms) {
     return Wrong(absl::StrCat("a key names at most ", kKeyModelsMax, " models, each by a name of ",
                               kKeyModelBytesMax, " bytes at the most"));
   }
-  for (const uint32_t limit :
-       {key.requests_per_minute(), key.tokens_per_minute(), key.concurrent_requests()}) {
-    if (limit > kKeyLimitMax) return Wrong(absl::StrCat("a limit is at most ", kKeyLimitMax));
+  return CheckLimits(key);
+}
+
+absl::Status CheckTenant(const v1::TenantLimits& tenant) {
+  if (tenant.name().empty() || tenant.name().size() > kKeyNameBytesMax || !IsPlain(tenant.name())) {
+    return Wrong(absl::StrCat("a tenant's name is 1 to ", kKeyNameBytesMax, " bytes of text"));
   }
-  return absl::OkStatus();
+  return CheckLimits(tenant);
 }
 
 const v1::ApiKey* KeyTable::Find(absl::string_view text) const {

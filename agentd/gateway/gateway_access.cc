@@ -12,13 +12,18 @@ RequestLimits::Time Now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-void GatewayAccess::SetKeys(std::map<std::string, v1::ApiKey> keys) {
-  std::set<std::string> ids;
-  for (const auto& [id, key] : keys) ids.insert(id);
+void GatewayAccess::SetKeys(std::map<std::string, v1::ApiKey> keys,
+                            std::map<std::string, v1::TenantLimits> tenants) {
+  std::set<std::string> ids, names;
+  for (const auto& [id, key] : keys) {
+    ids.insert(id);
+    names.insert(key.tenant());
+  }
   auto table = std::make_shared<const KeyTable>(std::move(keys));
   const std::lock_guard lock(mutex_);
   keys_ = std::move(table);
-  limits_.Keep(ids);
+  tenants_ = std::move(tenants);
+  limits_.Keep(ids, names);
 }
 
 std::shared_ptr<const KeyTable> GatewayAccess::keys() const {
@@ -28,17 +33,28 @@ std::shared_ptr<const KeyTable> GatewayAccess::keys() const {
 
 LimitVerdict GatewayAccess::Begin(const Principal& principal) {
   const std::lock_guard lock(mutex_);
-  return limits_.Begin(principal, Now());
+  return limits_.Begin(principal, Now(), FindTenant(principal.tenant));
 }
 
-void GatewayAccess::End(const std::string& key_id) {
-  const std::lock_guard lock(mutex_);
-  limits_.End(key_id);
+const v1::TenantLimits* GatewayAccess::FindTenant(const std::string& name) const {
+  const auto found = tenants_.find(name);
+  return found == tenants_.end() ? nullptr : &found->second;
 }
 
-void GatewayAccess::AddTokens(const std::string& key_id, uint64_t tokens) {
+void GatewayAccess::End(const Principal& principal) {
   const std::lock_guard lock(mutex_);
-  limits_.AddTokens(key_id, tokens, Now());
+  limits_.End(principal);
+}
+
+bool GatewayAccess::CountsTokens(const Principal& principal) const {
+  const std::lock_guard lock(mutex_);
+  const v1::TenantLimits* tenant = FindTenant(principal.tenant);
+  return principal.tokens_per_minute > 0 || (tenant != nullptr && tenant->tokens_per_minute() > 0);
+}
+
+void GatewayAccess::AddTokens(const Principal& principal, uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  limits_.AddTokens(principal, tokens, Now());
 }
 
 void GatewayAccess::NoteRefused(const RefusedRequest& refused) const {
@@ -49,7 +65,7 @@ std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateReques
                                                               ChunkCallback on_chunk,
                                                               DoneCallback on_done) {
   // What only tells tokens runs no model.
-  if (principal_.tokens_per_minute == 0 || request.has_tokenize()) {
+  if (!access_->CountsTokens(principal_) || request.has_tokenize()) {
     return backend_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
   }
   auto counts = std::make_shared<TokenCounts>();
@@ -59,9 +75,9 @@ std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateReques
         UpdateCounts(chunk, counts.get());
         on_chunk(chunk);
       },
-      [counts, access = access_, key_id = principal_.key_id,
+      [counts, access = access_, principal = principal_,
        on_done = std::move(on_done)](absl::Status status) {
-        access->AddTokens(key_id, uint64_t{counts->prompt_tokens} + counts->completion_tokens);
+        access->AddTokens(principal, uint64_t{counts->prompt_tokens} + counts->completion_tokens);
         on_done(std::move(status));
       });
 }

@@ -32,33 +32,40 @@ class GatewayAccess {
   // `on_refused` is called on the gateway's thread, and may be empty.
   explicit GatewayAccess(OnRefused on_refused = nullptr) : on_refused_(std::move(on_refused)) {}
 
-  void SetKeys(std::map<std::string, v1::ApiKey> keys);
+  // `tenants`: limits of those that have some, by name.
+  void SetKeys(std::map<std::string, v1::ApiKey> keys,
+               std::map<std::string, v1::TenantLimits> tenants = {});
   std::shared_ptr<const KeyTable> keys() const;
 
   LimitVerdict Begin(const Principal& principal);
-  void End(const std::string& key_id);
-  void AddTokens(const std::string& key_id, uint64_t tokens);
+  void End(const Principal& principal);
+  // Whether somebody has to know what its answers cost.
+  bool CountsTokens(const Principal& principal) const;
+  void AddTokens(const Principal& principal, uint64_t tokens);
   void NoteRefused(const RefusedRequest& refused) const;
 
  private:
   const OnRefused on_refused_;
   mutable std::mutex mutex_;
+  const v1::TenantLimits* FindTenant(const std::string& name) const;
+
   std::shared_ptr<const KeyTable> keys_ = std::make_shared<KeyTable>();
+  std::map<std::string, v1::TenantLimits> tenants_;
   RequestLimits limits_;
 };
 
-// Of a request that counts against its key's limits, for as long as it lives.
+// Of a request that counts against its key's and its tenant's limits, for as long as it lives.
 class LimitedRequest {
  public:
-  LimitedRequest(std::shared_ptr<GatewayAccess> access, std::string key_id)
-      : access_(std::move(access)), key_id_(std::move(key_id)) {}
-  ~LimitedRequest() { access_->End(key_id_); }
+  LimitedRequest(std::shared_ptr<GatewayAccess> access, Principal principal)
+      : access_(std::move(access)), principal_(std::move(principal)) {}
+  ~LimitedRequest() { access_->End(principal_); }
   LimitedRequest(const LimitedRequest&) = delete;
   LimitedRequest& operator=(const LimitedRequest&) = delete;
 
  private:
   std::shared_ptr<GatewayAccess> access_;
-  const std::string key_id_;
+  const Principal principal_;
 };
 
 // The backend as one principal has it: what was loaded for other tenants is not in the list, and
@@ -75,6 +82,7 @@ class PrincipalBackend : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override;
+  std::map<std::string, std::string> Aliases() override { return backend_.Aliases(); }
 
  private:
   InferenceBackend& backend_;

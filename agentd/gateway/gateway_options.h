@@ -77,7 +77,10 @@ struct GatewayOptions {
   std::chrono::milliseconds order_ms{60'000};
   size_t orders_max = 16;                               // that are waited for at once
   std::chrono::milliseconds dashboard_pause_ms{1'000};  // between two events of a dashboard
-  std::chrono::milliseconds silence_ms{300'000};        // silence of the model that ends a request
+  // Silence of the model that ends a request. While a request waits for its turn and while its
+  // prompt is computed the entry rank says so, which is none.
+  std::chrono::milliseconds silence_ms{300'000};
+  std::chrono::milliseconds queue_limit{600'000};  // for a turn at the model; 0: none
 };
 
 }  // namespace macrame::agentd

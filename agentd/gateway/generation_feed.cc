@@ -50,7 +50,9 @@ void GenerationFeed::StartNext() {
       [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
         net::post(*feed->io_,
                   [feed, choice, chunk, come = std::chrono::steady_clock::now()]() mutable {
-                    if (!feed->first_piece_at_) feed->first_piece_at_ = come;
+                    if (!feed->first_piece_at_ && !chunk.has_progress()) {
+                      feed->first_piece_at_ = come;
+                    }
                     feed->OnChunk(choice, std::move(chunk));
                   });
       },
@@ -96,9 +98,10 @@ void GenerationFeed::Close() {
 
 void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
   if (gone_ || over_ || choices_[choice].done) return;
-  choices_[choice].begun = true;
+  choices_[choice].begun = choices_[choice].begun || !chunk.has_progress();
   buffered_bytes_ += BytesOf(chunk);
-  events_.push_back({EventKind::kChunk, choice, std::move(chunk), absl::OkStatus()});
+  const EventKind kind = chunk.has_progress() ? EventKind::kProgress : EventKind::kChunk;
+  events_.push_back({kind, choice, std::move(chunk), absl::OkStatus()});
   if (buffered_bytes_ > bounds_.buffered_bytes) {
     status_ = absl::ResourceExhaustedError("the client reads too slowly");
     ClientGone();

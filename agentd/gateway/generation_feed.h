@@ -30,10 +30,11 @@ inline constexpr std::chrono::milliseconds kQueueRetry{100};
 class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
  public:
   enum class EventKind {
-    kChunk,    // `chunk` is set
-    kDone,     // `status` is set: that answer is over. Nothing follows the last one, nor an error
-    kSilence,  // the patience ran out; the answer may still come
-    kGone,     // the client left, or fell too far behind (`status` then says so); nothing follows
+    kChunk,     // `chunk` is set, and a piece of the answer
+    kProgress,  // `chunk` tells how far the prompt is
+    kDone,      // `status` is set: that answer is over. Nothing follows the last one, nor an error
+    kSilence,   // the patience ran out; the answer may still come
+    kGone,      // the client left, or fell too far behind (`status` then says so); nothing follows
   };
   struct Event {
     EventKind kind = EventKind::kSilence;

@@ -346,10 +346,8 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(IdForRank());
-  if (const ModelAliases& aliases = state_->options.aliases; !aliases.empty()) {
-    answer.generate.set_deployment(
-        aliases.Resolve(answer.generate.deployment(), Backend().ListModels()));
-  }
+  answer.generate.set_deployment(
+      state_->options.aliases.Resolve(answer.generate.deployment(), Backend()));
   record_.model = answer.generate.deployment();
   SetTenant(WhoAsks(), &answer.generate);
   AnswerHead head;
@@ -359,6 +357,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   head.model = answer.generate.deployment();
   head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
   head.include_usage = answer.include_usage;
+  head.tells_progress = answer.return_progress;
   head.choices_per_prompt = answer.choices;
   head.has_logprobs = answer.generate.has_top_logprobs();
   return head;
@@ -373,6 +372,10 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   if (IsEmbedding(head.form)) {
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
+  }
+  for (v1::GenerateRequest& request : requests) {
+    request.set_progress(true);
+    request.set_queue_limit_ms(static_cast<uint32_t>(options.queue_limit.count()));
   }
   record_.handed_on = Clock::now();
   feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);

@@ -85,7 +85,7 @@ std::optional<ApiError> HttpSession::CheckLimits() {
     NoteRefused(*verdict.refused, principal.key_id);
     return std::move(verdict.refused);
   }
-  limited_.emplace(state_->access, principal.key_id);
+  limited_.emplace(state_->access, principal);
   return std::nullopt;
 }
 

@@ -122,6 +122,7 @@ net::awaitable<bool> HttpSession::CollectAnswer(
       co_return co_await SendError(
           HttpError(504, "The model did not answer in time.", "timed_out"));
     }
+    if (event.kind == GenerationFeed::EventKind::kProgress) continue;
     Collected& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
       if (!event.status.ok()) co_return co_await SendFailureOf(event.choice, event.status, head);
@@ -202,7 +203,13 @@ template net::awaitable<bool> HttpSession::CollectAnswer(
 net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   // Errors that come before the first piece of text still get their own HTTP status.
   const auto patience = std::min(state_->options.first_piece_ms, state_->options.silence_ms);
+  const Clock::time_point limit = Clock::now() + patience;
   GenerationFeed::Event first = co_await feed_->Next(patience);
+  while (first.kind == GenerationFeed::EventKind::kProgress && !head.tells_progress) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    if (left.count() <= 0) break;
+    first = co_await feed_->Next(left);
+  }
   if (first.kind == EventKind::kGone) co_return false;
   if (first.kind == EventKind::kDone && !first.status.ok()) {
     co_return co_await SendGenerationFailure(first.status, head.model);
@@ -226,6 +233,7 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
 net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationFeed::Event event) {
   const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
   Clock::time_point last_heard = started_;
+  Clock::time_point last_written = Clock::now();  // the head
   std::string gathered;
   for (;;) {
     if (event.kind == EventKind::kGone) co_return false;
@@ -236,6 +244,11 @@ net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationF
     } else if (event.kind == EventKind::kChunk) {
       last_heard = Clock::now();
       gathered += composer.Chunk(event.chunk, event.choice);
+    } else if (event.kind == GenerationFeed::EventKind::kProgress) {
+      last_heard = Clock::now();
+      gathered += composer.Progress(event.chunk.progress(), event.choice);
+      const bool is_silent = last_heard - last_written >= state_->options.keep_alive_ms;
+      if (gathered.empty() && is_silent) gathered = composer.KeepAlive();
     } else {
       LogFailure(event.status);
       gathered += composer.End(event.status, event.choice);
@@ -244,6 +257,7 @@ net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationF
     if (!gathered.empty() && (!more_at_hand || gathered.size() >= kWriteBytesAim)) {
       const bool written = co_await WritePiece(std::exchange(gathered, std::string()));
       if (!written) co_return false;
+      last_written = Clock::now();
     }
     if (composer.ended()) co_return true;
     event = co_await feed_->Next(patience);

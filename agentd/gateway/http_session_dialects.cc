@@ -185,8 +185,7 @@ net::awaitable<bool> HttpSession::ServeOllamaModel() {
   auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
   if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
   const std::string& id = std::get<std::string>(named);
-  const std::vector<ServedModel> models =
-      state_->options.aliases.WithAliases(Backend().ListModels());
+  const std::vector<ServedModel> models = state_->options.aliases.WithAliases(Backend());
   const ServedModel* model = FindModel(models, id);
   if (model == nullptr) co_return co_await SendError(UnknownModel(id, Backend()));
   HttpReply reply;

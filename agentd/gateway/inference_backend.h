@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -54,12 +55,13 @@ class InferenceBackend {
   virtual ~InferenceBackend() = default;
 
   // Starts an answer. The callbacks come from any thread, never two at once, and possibly before
-  // StartGenerate has returned: on_chunk for each piece in order, then on_done exactly once.
+  // StartGenerate has returned: on_chunk for each piece in order, then on_done exactly once. Chunks
+  // of `progress` come before and between the pieces, and are none.
   //
   // Errors carry a Reason (proto/reasons.h) and are told through on_done:
   //   NOT_FOUND           MODEL_NOT_LOADED: no deployment of this name
   //   INVALID_ARGUMENT    PROMPT_TOO_LONG, TEMPLATE_REFUSED, STRUCTURE_REFUSED, BAD_REQUEST
-  //   RESOURCE_EXHAUSTED  QUEUE_FULL
+  //   RESOURCE_EXHAUSTED  QUEUE_FULL, QUEUE_TIMEOUT
   //   UNAVAILABLE         NOT_READY, ENTRY_UNREACHABLE: worth trying again
   //   CANCELLED           after Cancel()
   // Neither callback is called after the gateway has been told on_done. The caller keeps what the
@@ -70,6 +72,9 @@ class InferenceBackend {
 
   // Every deployment that is asked for, in the order of their names.
   virtual std::vector<ServedModel> ListModels() = 0;
+
+  // Other names of models, loaded or not, that the whole cluster knows: alias to model.
+  virtual std::map<std::string, std::string> Aliases() { return {}; }
 };
 
 }  // namespace macrame::agentd

@@ -17,11 +17,11 @@ ModelAliases::ModelAliases(const std::vector<std::string>& entries) {
   }
 }
 
-std::string ModelAliases::Resolve(const std::string& name,
-                                  const std::vector<ServedModel>& models) const {
-  if (FindModel(models, DeploymentOfReplica(name)) != nullptr) return name;
-  const auto exact = exact_.find(name);
-  if (exact != exact_.end()) return exact->second;
+std::string ModelAliases::Resolve(const std::string& name, InferenceBackend& backend) const {
+  if (FindModel(backend.ListModels(), DeploymentOfReplica(name)) != nullptr) return name;
+  if (const auto exact = exact_.find(name); exact != exact_.end()) return exact->second;
+  const std::map<std::string, std::string> shared = backend.Aliases();
+  if (const auto exact = shared.find(name); exact != shared.end()) return exact->second;
   // Of two beginnings of one name the longer one comes later in the map.
   for (auto it = beginnings_.rbegin(); it != beginnings_.rend(); ++it) {
     if (name.starts_with(it->first)) return it->second;
@@ -29,9 +29,12 @@ std::string ModelAliases::Resolve(const std::string& name,
   return name;
 }
 
-std::vector<ServedModel> ModelAliases::WithAliases(std::vector<ServedModel> models) const {
-  const std::vector<ServedModel> own = models;
-  for (const auto& [name, meant] : exact_) {
+std::vector<ServedModel> ModelAliases::WithAliases(InferenceBackend& backend) const {
+  const std::vector<ServedModel> own = backend.ListModels();
+  std::map<std::string, std::string> all = exact_;
+  all.merge(backend.Aliases());
+  std::vector<ServedModel> models = own;
+  for (const auto& [name, meant] : all) {
     const ServedModel* model = FindModel(own, meant);
     if (model == nullptr || FindModel(own, name) != nullptr) continue;
     models.push_back(*model);

@@ -19,14 +19,13 @@ class ModelAliases {
   // '*' alone for all. Entries of another form are left out (the configuration refuses them).
   explicit ModelAliases(const std::vector<std::string>& entries);
 
-  bool empty() const { return exact_.empty() && beginnings_.empty(); }
-  // The model that is meant by `name`: itself where `models` has it, so a model's own name always
-  // comes first; then the alias of just this name, then the one with the longest beginning. Where
-  // none fits, `name`.
-  std::string Resolve(const std::string& name, const std::vector<ServedModel>& models) const;
+  // The model that is meant by `name`: itself where the backend has it, so a model's own name
+  // always comes first; then the alias of just this name, of this gateway before the whole
+  // cluster's; then the one with the longest beginning. Where none fits, `name`.
+  std::string Resolve(const std::string& name, InferenceBackend& backend) const;
 
-  // `models`, and behind them the aliases without '*' of each, as models of that name.
-  std::vector<ServedModel> WithAliases(std::vector<ServedModel> models) const;
+  // The backend's models, and behind them the aliases without '*' of each, as models of that name.
+  std::vector<ServedModel> WithAliases(InferenceBackend& backend) const;
 
  private:
   std::map<std::string, std::string> exact_;

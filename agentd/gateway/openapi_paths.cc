@@ -136,6 +136,7 @@ const char* const kSchemasJson = R"json(
 "ChatRequest": {"type": "object", "required": ["model", "messages"], "properties": {
   "model": {"type": "string", "minLength": 1}, "messages": {"type": "array", "minItems": 1,
   "items": {"$ref": "#/components/schemas/ChatMessage"}}, "stream": {"type": "boolean"},
+  "return_progress": {"type": "boolean"},
   "max_tokens": {"type": "integer", "minimum": 1}, "temperature": {"type": "number",
   "minimum": 0, "maximum": 2},
   "top_p": {"type": "number", "minimum": 0, "maximum": 1}, "tools": {"type": "array",
@@ -166,6 +167,7 @@ const char* const kSchemasJson = R"json(
 "TextRequest": {"type": "object", "required": ["model", "prompt"], "properties": {
   "model": {"type": "string", "minLength": 1},
   "prompt": {"$ref": "#/components/schemas/Texts"}, "stream": {"type": "boolean"},
+  "return_progress": {"type": "boolean"},
   "max_tokens": {"type": "integer", "minimum": 1}}},
 "Completion": {"type": "object", "required": ["id", "object", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"type": "string"}, "choices": {"type": "array"},

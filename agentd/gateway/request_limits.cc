@@ -28,7 +28,8 @@ std::string ResetText(std::chrono::milliseconds time) {
 
 void RequestLimits::Bucket::Fill(uint32_t limit_now, Time now) {
   if (limit_now != limit) {
-    level = limit == 0 ? limit_now : std::min<double>(level, limit_now);
+    // What a higher limit allows more is there at once.
+    level = std::min<double>(level + std::max(0.0, limit_now - limit), limit_now);
     limit = limit_now;
     filled_at = now;
   }
@@ -54,50 +55,91 @@ void RequestLimits::AddHeaders(const char* what, const Bucket& bucket, HeaderFie
                         ResetText(bucket.Until(bucket.limit)));
 }
 
-LimitVerdict RequestLimits::Begin(const Principal& principal, Time now) {
-  LimitVerdict verdict;
-  Use& use = uses_[principal.key_id];
-  use.requests.Fill(principal.requests_per_minute, now);
-  use.tokens.Fill(principal.tokens_per_minute, now);
+std::optional<ApiError> RequestLimits::WhyNot(Use& use, const Allowance& allowed,
+                                              const std::string& who, Time now) {
+  use.requests.Fill(allowed.requests_per_minute, now);
+  use.tokens.Fill(allowed.tokens_per_minute, now);
   if (use.requests.limit > 0 && use.requests.level < 1) {
-    verdict.refused = TooMany(absl::StrCat("This API key may send ", principal.requests_per_minute,
-                                           " requests a minute, and has."),
-                              use.requests.Until(1));
-  } else if (use.tokens.limit > 0 && use.tokens.level < 1) {
-    verdict.refused = TooMany(absl::StrCat("This API key may use ", principal.tokens_per_minute,
-                                           " tokens a minute, and has."),
-                              use.tokens.Until(1));
-  } else if (principal.concurrent_requests > 0 && use.under_way >= principal.concurrent_requests) {
-    verdict.refused =
-        TooMany(absl::StrCat("This API key may have ", principal.concurrent_requests,
-                             principal.concurrent_requests == 1 ? " request" : " requests",
-                             " under way at once, and has."),
-                std::chrono::seconds(1));
-  } else {
-    ++use.under_way;
-    if (use.requests.limit > 0) use.requests.level -= 1;
+    return TooMany(absl::StrCat(who, " may send ", allowed.requests_per_minute,
+                                " requests a minute, and has."),
+                   use.requests.Until(1));
   }
-  AddHeaders("requests", use.requests, &verdict.headers);
-  AddHeaders("tokens", use.tokens, &verdict.headers);
+  if (use.tokens.limit > 0 && use.tokens.level < 1) {
+    return TooMany(
+        absl::StrCat(who, " may use ", allowed.tokens_per_minute, " tokens a minute, and has."),
+        use.tokens.Until(1));
+  }
+  if (allowed.concurrent_requests > 0 && use.under_way >= allowed.concurrent_requests) {
+    return TooMany(absl::StrCat(who, " may have ", allowed.concurrent_requests,
+                                allowed.concurrent_requests == 1 ? " request" : " requests",
+                                " under way at once, and has."),
+                   std::chrono::seconds(1));
+  }
+  return std::nullopt;
+}
+
+void RequestLimits::Take(Use& use) {
+  ++use.under_way;
+  if (use.requests.limit > 0) use.requests.level -= 1;
+}
+
+LimitVerdict RequestLimits::Begin(const Principal& principal, Time now,
+                                  const v1::TenantLimits* tenant) {
+  const Allowance of_key{principal.requests_per_minute, principal.tokens_per_minute,
+                         principal.concurrent_requests};
+  Use& key = keys_[principal.key_id];
+  // A tenant that gets limits later has its requests under way counted, too.
+  Use* all = principal.tenant.empty() ? nullptr : &tenants_[principal.tenant];
+  LimitVerdict verdict;
+  verdict.refused = WhyNot(key, of_key, "This API key", now);
+  if (all != nullptr) {
+    Allowance of_tenant;
+    if (tenant != nullptr) {
+      of_tenant = {tenant->requests_per_minute(), tenant->tokens_per_minute(),
+                   tenant->concurrent_requests()};
+    }
+    std::optional<ApiError> why = WhyNot(
+        *all, of_tenant, absl::StrCat("The tenant '", principal.tenant, "' of this key"), now);
+    if (!verdict.refused.has_value()) verdict.refused = std::move(why);
+  }
+  if (!verdict.refused.has_value()) {
+    Take(key);
+    if (all != nullptr) Take(*all);
+  }
+  const Use& told = all == nullptr || of_key.has_some() ? key : *all;
+  AddHeaders("requests", told.requests, &verdict.headers);
+  AddHeaders("tokens", told.tokens, &verdict.headers);
   return verdict;
 }
 
-void RequestLimits::End(const std::string& key_id) {
-  const auto found = uses_.find(key_id);
-  if (found != uses_.end() && found->second.under_way > 0) --found->second.under_way;
+void RequestLimits::End(const Principal& principal) {
+  const auto end = [](std::map<std::string, Use>& uses, const std::string& name) {
+    const auto found = uses.find(name);
+    if (found != uses.end() && found->second.under_way > 0) --found->second.under_way;
+  };
+  end(keys_, principal.key_id);
+  end(tenants_, principal.tenant);
 }
 
-void RequestLimits::AddTokens(const std::string& key_id, uint64_t tokens, Time now) {
-  const auto found = uses_.find(key_id);
-  if (found == uses_.end() || found->second.tokens.limit == 0) return;
-  Bucket& bucket = found->second.tokens;
-  bucket.Fill(static_cast<uint32_t>(bucket.limit), now);
-  bucket.level -= static_cast<double>(tokens);
+void RequestLimits::AddTokens(const Principal& principal, uint64_t tokens, Time now) {
+  const auto add = [&](std::map<std::string, Use>& uses, const std::string& name) {
+    const auto found = uses.find(name);
+    if (found == uses.end() || found->second.tokens.limit == 0) return;
+    Bucket& bucket = found->second.tokens;
+    bucket.Fill(static_cast<uint32_t>(bucket.limit), now);
+    bucket.level -= static_cast<double>(tokens);
+  };
+  add(keys_, principal.key_id);
+  add(tenants_, principal.tenant);
 }
 
-void RequestLimits::Keep(const std::set<std::string>& key_ids) {
-  std::erase_if(uses_, [&](const auto& item) {
+void RequestLimits::Keep(const std::set<std::string>& key_ids,
+                         const std::set<std::string>& tenants) {
+  std::erase_if(keys_, [&](const auto& item) {
     return item.second.under_way == 0 && !key_ids.contains(item.first);
+  });
+  std::erase_if(tenants_, [&](const auto& item) {
+    return item.second.under_way == 0 && !tenants.contains(item.first);
   });
 }
 

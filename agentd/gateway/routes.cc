@@ -176,9 +176,9 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
     case RouteKind::kVersion:
       return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
     case RouteKind::kModelList:
-      return JsonReply(ModelListBody(options.aliases.WithAliases(backend.ListModels())));
+      return JsonReply(ModelListBody(options.aliases.WithAliases(backend)));
     case RouteKind::kOllamaTags:
-      return JsonReply(OllamaTagsBody(options.aliases.WithAliases(backend.ListModels())));
+      return JsonReply(OllamaTagsBody(options.aliases.WithAliases(backend)));
     case RouteKind::kOllamaProcesses:
       return JsonReply(OllamaProcessesBody(backend.ListModels()));
     case RouteKind::kOllamaVersion:
@@ -199,7 +199,7 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       return HttpError(500, "This path is served elsewhere.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));
-  const std::vector<ServedModel> models = options.aliases.WithAliases(backend.ListModels());
+  const std::vector<ServedModel> models = options.aliases.WithAliases(backend);
   const ServedModel* model = FindModel(models, id);
   if (model == nullptr) return UnknownModel(id, backend);
   return JsonReply(ModelBody(*model));

@@ -53,6 +53,7 @@ void RequestMeter::TakeTokens(uint64_t tokens, MonotonicTime now) {
 }
 
 void RequestMeter::OnChunk(const v1::GenerateChunk& chunk, MonotonicTime now) {
+  if (chunk.has_progress()) return;
   if (chunk.prompt_tokens() > 0 && !std::exchange(has_prompt_, true)) {
     prompt_tokens_ = chunk.prompt_tokens();
     const auto prompt = static_cast<double>(prompt_tokens_);

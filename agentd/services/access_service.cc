@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/state_keys.h"
 #include "agentd/gateway/api_key.h"
@@ -84,6 +86,23 @@ std::string OfMarks(const google::protobuf::MessageLite& request) {
   for (const std::string& key : marks.removed()) absl::StrAppend(&told, ", without ", key);
   return told;
 }
+std::string OfProfile(const google::protobuf::MessageLite& request) {
+  const auto& change = As<v1::ChangeProfileRequest>(request);
+  const v1::ModelProfile& set = change.set();
+  std::vector<std::string> told = {set.model()};
+  if (change.clear_all()) told.emplace_back("all cleared");
+  for (const std::string& field : change.cleared()) told.push_back("without " + field);
+  for (const std::string& alias : set.aliases()) told.push_back("alias " + alias);
+  if (set.has_sampling()) told.emplace_back("sampling");
+  if (set.has_reasoning()) told.emplace_back("reasoning");
+  if (!set.template_arguments_json().empty()) told.emplace_back("template arguments");
+  if (set.max_tokens() > 0) told.push_back(absl::StrCat("max_tokens ", set.max_tokens()));
+  if (set.pinned()) told.emplace_back("pinned");
+  if (set.has_idle_unload_s()) {
+    told.push_back(absl::StrCat("unloaded after ", set.idle_unload_s(), " s"));
+  }
+  return absl::StrJoin(told, ", ");
+}
 std::string OfPause(const google::protobuf::MessageLite& request) {
   switch (As<v1::PauseClusterRequest>(request).order()) {
     case v1::PAUSE_ORDER_DRAIN:
@@ -110,6 +129,21 @@ std::string OfRevokeNode(const google::protobuf::MessageLite& request) {
 std::string OfCreateKey(const google::protobuf::MessageLite& request) {
   return As<v1::CreateKeyRequest>(request).key().name();
 }
+std::string OfTenant(const google::protobuf::MessageLite& request) {
+  const auto& tenant = As<v1::SetTenantRequest>(request);
+  std::string told = tenant.name();
+  if (tenant.clear()) absl::StrAppend(&told, ", limits cleared");
+  if (tenant.has_requests_per_minute()) {
+    absl::StrAppend(&told, ", ", tenant.requests_per_minute(), " requests/min");
+  }
+  if (tenant.has_tokens_per_minute()) {
+    absl::StrAppend(&told, ", ", tenant.tokens_per_minute(), " tokens/min");
+  }
+  if (tenant.has_concurrent_requests()) {
+    absl::StrAppend(&told, ", ", tenant.concurrent_requests(), " at once");
+  }
+  return told;
+}
 std::string OfRevokeKey(const google::protobuf::MessageLite& request) {
   return As<v1::RevokeKeyRequest>(request).key();
 }
@@ -129,6 +163,7 @@ const std::array kAudited = {
     Audited{kRevokeNode.path, OfRevokeNode}, Audited{kCreateKey.path, OfCreateKey},
     Audited{kRevokeKey.path, OfRevokeKey},   Audited{kRotateKey.path, OfRotateKey},
     Audited{kPauseCluster.path, OfPause},    Audited{kMarkNode.path, OfMarks},
+    Audited{kChangeProfile.path, OfProfile}, Audited{kSetTenant.path, OfTenant},
 };
 
 }  // namespace
@@ -186,11 +221,59 @@ void AccessService::RegisterCluster(RpcServer& server) {
     way_.Unary(kRevokeKey, caller, request, kKeyTimeout, reply,
                [this, request, reply] { RevokeHere(request.key(), reply); });
   });
+  RegisterTenants(server);
   server.HandleUnary(kRotateKey, [this](const Caller& caller, v1::RotateKeyRequest request,
                                         Reply<v1::RotateKeyResponse> reply) {
     way_.Unary(kRotateKey, caller, request, kKeyTimeout, reply,
                [this, request, reply] { RotateHere(request.key(), reply); });
   });
+}
+
+void AccessService::RegisterTenants(RpcServer& server) {
+  server.HandleUnary(kSetTenant, [this](const Caller& caller, v1::SetTenantRequest request,
+                                        Reply<v1::SetTenantResponse> reply) {
+    way_.Unary(kSetTenant, caller, request, kKeyTimeout, reply,
+               [this, request, reply] { SetTenantHere(request, reply); });
+  });
+  server.HandleUnary(kListTenants, [this](const Caller& caller, v1::ListTenantsRequest request,
+                                          Reply<v1::ListTenantsResponse> reply) {
+    way_.Unary(kListTenants, caller, request, kKeyTimeout, reply, [this, reply] {
+      v1::ListTenantsResponse response;
+      for (const auto& [name, tenant] : parts_.replicator.desired().tenants()) {
+        *response.add_tenants() = tenant;
+      }
+      reply(std::move(response));
+    });
+  });
+}
+
+void AccessService::SetTenantHere(const v1::SetTenantRequest& request,
+                                  Reply<v1::SetTenantResponse> reply) {
+  const auto& tenants = parts_.replicator.desired().tenants();
+  const auto present = tenants.find(request.name());
+  const v1::TenantLimits before = present == tenants.end() ? v1::TenantLimits() : present->second;
+  v1::TenantLimits now = request.clear() ? v1::TenantLimits() : before;
+  now.set_name(request.name());
+  if (request.has_requests_per_minute()) now.set_requests_per_minute(request.requests_per_minute());
+  if (request.has_tokens_per_minute()) now.set_tokens_per_minute(request.tokens_per_minute());
+  if (request.has_concurrent_requests()) now.set_concurrent_requests(request.concurrent_requests());
+  if (absl::Status fits = CheckTenant(now); !fits.ok()) return reply(fits);
+  if (present == tenants.end() && tenants.size() >= kTenantsMax) {
+    return reply(ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kBadRequest,
+                              absl::StrCat(kTenantsMax, " tenants have limits; clear some first")));
+  }
+  const bool has_some =
+      now.requests_per_minute() > 0 || now.tokens_per_minute() > 0 || now.concurrent_requests() > 0;
+  const std::string value = has_some ? now.SerializeAsString() : "";
+  v1::SetTenantResponse response;
+  *response.mutable_tenant() = now;
+  response.set_changed(value != (present == tenants.end() ? "" : before.SerializeAsString()));
+  if (!response.changed()) return reply(response);
+  parts_.replicator.Set(absl::StrCat(kTenantPrefix, request.name()), value,
+                        [response, reply](const absl::Status& status) {
+                          if (!status.ok()) return reply(status);
+                          reply(response);
+                        });
 }
 
 void AccessService::RegisterLocal(RpcServer& server) {

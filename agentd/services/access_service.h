@@ -1,7 +1,7 @@
 #pragma once
 
-// AccessService: keys of the HTTP API, which the coordinator keeps in the desired state, and the
-// audit log of this agent. Owner thread.
+// AccessService: keys of the HTTP API and limits of tenants, which the coordinator keeps in the
+// desired state, and the audit log of this agent. Owner thread.
 
 #include <string>
 #include <string_view>
@@ -32,7 +32,8 @@ class AccessService {
   };
   explicit AccessService(Parts parts) : parts_(parts), way_(parts.way) {}
 
-  // Of keys: on this machine's socket, and for members, which pass calls on to the coordinator.
+  // Of keys and tenants: on this machine's socket, and for members, which pass calls on to the
+  // coordinator.
   void RegisterCluster(transport::RpcServer& server);
   // Of the audit log.
   void RegisterLocal(transport::RpcServer& server);
@@ -41,6 +42,8 @@ class AccessService {
   template <typename Response>
   using Reply = transport::RpcServer::Reply<Response>;
 
+  void RegisterTenants(transport::RpcServer& server);
+  void SetTenantHere(const v1::SetTenantRequest& request, Reply<v1::SetTenantResponse> reply);
   void CreateHere(const v1::CreateKeyRequest& request, Reply<v1::CreateKeyResponse> reply);
   void RevokeHere(const std::string& name, Reply<v1::RevokeKeyResponse> reply);
   void RotateHere(const std::string& name, Reply<v1::RotateKeyResponse> reply);

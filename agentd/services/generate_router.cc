@@ -3,7 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/cluster_pause.h"
+#include "agentd/cores/model_profile.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
@@ -53,7 +55,7 @@ std::shared_ptr<RoutedCall> GenerateRouter::Begin(v1::GenerateRequest request,
       return call->End(ReasonStatus(absl::StatusCode::kUnavailable, *paused));
     }
     calls_[id] = call;
-    call->Start();
+    call->Start(replicator_.desired().FindProfile(DeploymentOfReplica(call->deployment())));
   });
   return call;
 }
@@ -117,6 +119,7 @@ void GenerateRouter::Refresh() {
     served.push_back(std::move(model));
   }
   served_.Set(std::move(served));
+  aliases_.Set(AliasesOf(desired.profiles()));
   // A call that ends here leaves the map.
   const auto calls = calls_;
   for (const auto& [id, call] : calls) call->NoteStateChanged();
@@ -145,5 +148,7 @@ std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest 
 }
 
 std::vector<ServedModel> GenerateRouter::ListModels() { return served_.Get(); }
+
+std::map<std::string, std::string> GenerateRouter::Aliases() { return aliases_.Get(); }
 
 }  // namespace macrame::agentd

@@ -56,6 +56,7 @@ class GenerateRouter : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override;
+  std::map<std::string, std::string> Aliases() override;
 
  private:
   // Any thread.
@@ -72,6 +73,7 @@ class GenerateRouter : public InferenceBackend {
   PeerChannels& channels_;
   runtime::RankSupervisor& supervisor_;
   transport::Guarded<std::vector<ServedModel>> served_;
+  transport::Guarded<std::map<std::string, std::string>> aliases_;
   EntryTable entries_;
   const Duration moved_on_grace_;
   absl::Status ended_;

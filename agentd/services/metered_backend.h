@@ -21,6 +21,7 @@ class MeteredBackend : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override { return behind_.ListModels(); }
+  std::map<std::string, std::string> Aliases() override { return behind_.Aliases(); }
 
  private:
   InferenceBackend& behind_;

@@ -186,8 +186,10 @@ void ModelDemand::OnLeft(const std::string& model) {
 }
 
 void ModelDemand::Unload(const std::string& model) {
-  spdlog::info("model {} is unloaded: nobody asked for it in {} s", model,
-               std::chrono::duration_cast<std::chrono::seconds>(options_.idle_unload).count());
+  spdlog::info(
+      "model {} is unloaded: nobody has asked for it for as long as its profile or "
+      "model_idle_unload_s says",
+      model);
   v1::UnloadModelRequest request;
   request.set_name(model);
   parts_.own_socket.channel().Call(
@@ -205,14 +207,15 @@ void ModelDemand::Tick() {
   // Of a cluster that takes no requests, what nobody asks for says nothing.
   const bool is_paused = parts_.desired.pause() != nullptr;
   if (is_paused || !parts_.election.Leading(now).has_value()) return idle_.Forget();
-  for (const std::string& model : idle_.Look(parts_.gang_controller.Statuses(), now)) {
+  for (const std::string& model :
+       idle_.Look(parts_.gang_controller.Statuses(), now, parts_.desired.profiles())) {
     Unload(model);
   }
 }
 
 std::vector<std::string> ModelDemand::Unused(Duration unused_for) {
   const MonotonicTime now = parts_.dispatcher.Now();
-  idle_.Look(parts_.gang_controller.Statuses(), now);
+  idle_.Look(parts_.gang_controller.Statuses(), now, parts_.desired.profiles());
   return idle_.LeastRecentlyUsed(now, unused_for);
 }
 

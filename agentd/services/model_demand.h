@@ -56,6 +56,7 @@ class ModelDemand : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override { return parts_.router.ListModels(); }
+  std::map<std::string, std::string> Aliases() override { return parts_.router.Aliases(); }
 
   // Each 100 ms or so.
   void Tick();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/model_profile.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -40,7 +41,8 @@ void RoutedCall::Cancel() {
   });
 }
 
-void RoutedCall::Start() {
+void RoutedCall::Start(const v1::ModelProfile* profile) {
+  if (profile != nullptr) ApplyProfile(*profile, &request_);
   give_up_ = dispatcher_.Now() + kEntryWaitMax;
   Try();
 }
@@ -103,7 +105,7 @@ bool RoutedCall::HasAnswered() const {
 void RoutedCall::TakeChunk(uint64_t attempt, const v1::GenerateChunk& chunk) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (attempt_ != attempt || !under_way_) return;
-  has_answered_ = true;
+  has_answered_ = has_answered_ || !chunk.has_progress();
   on_chunk_(chunk);
 }
 

@@ -63,8 +63,11 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
 
   // Any thread.
   void Cancel() override;
-  // Sends it. `on_done` may run from within this call.
-  void Start();
+  // Sends it, with what the model's profile says where the request says nothing (null: there is
+  // none). `on_done` may run from within this call.
+  void Start(const v1::ModelProfile* profile = nullptr);
+  // As it was asked for; maybe a replica's name.
+  const std::string& deployment() const { return deployment_; }
   // A member is dead: whatever it was sent has no answer.
   void NoteDead(const NodeId& node);
   // The desired state changed: the gang may have been launched anew.

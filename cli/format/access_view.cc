@@ -28,6 +28,22 @@ std::string OutcomeOf(const Json& entry) {
                       more ? absl::StrCat(" (and ", left_out->get<uint64_t>(), " before it)") : "");
 }
 
+// Of a key, or of a tenant.
+template <typename Limited>
+std::string TextOfLimits(const Limited& limited) {
+  std::vector<std::string> limits;
+  if (limited.requests_per_minute() > 0) {
+    limits.push_back(absl::StrCat(limited.requests_per_minute(), " requests/min"));
+  }
+  if (limited.tokens_per_minute() > 0) {
+    limits.push_back(absl::StrCat(limited.tokens_per_minute(), " tokens/min"));
+  }
+  if (limited.concurrent_requests() > 0) {
+    limits.push_back(absl::StrCat(limited.concurrent_requests(), " at once"));
+  }
+  return limits.empty() ? "none" : absl::StrJoin(limits, ", ");
+}
+
 }  // namespace
 
 std::string TimeText(uint64_t unix_ms) {
@@ -36,18 +52,19 @@ std::string TimeText(uint64_t unix_ms) {
                           absl::UTCTimeZone());
 }
 
-std::string LimitsText(const v1::ApiKey& key) {
-  std::vector<std::string> limits;
-  if (key.requests_per_minute() > 0) {
-    limits.push_back(absl::StrCat(key.requests_per_minute(), " requests/min"));
+std::string LimitsText(const v1::ApiKey& key) { return TextOfLimits(key); }
+std::string LimitsText(const v1::TenantLimits& tenant) { return TextOfLimits(tenant); }
+
+std::string TenantsView(const v1::ListTenantsResponse& tenants, int width, const Style& style) {
+  if (tenants.tenants().empty()) {
+    return "No tenant has limits. Set some with 'clusterctl tenant set NAME --limit 60'.\n";
   }
-  if (key.tokens_per_minute() > 0) {
-    limits.push_back(absl::StrCat(key.tokens_per_minute(), " tokens/min"));
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::TenantLimits& tenant : tenants.tenants()) {
+    rows.push_back({tenant.name(), LimitsText(tenant)});
   }
-  if (key.concurrent_requests() > 0) {
-    limits.push_back(absl::StrCat(key.concurrent_requests(), " at once"));
-  }
-  return limits.empty() ? "none" : absl::StrJoin(limits, ", ");
+  return RenderTable({{"TENANT", false, 8, 10}, {"LIMITS AT EACH GATEWAY", false, 7, 10}}, rows,
+                     width, style);
 }
 
 std::string KeysView(const v1::ListKeysResponse& keys, uint64_t now_unix_ms, int width,

@@ -16,6 +16,8 @@ namespace macrame::cli {
 std::string TimeText(uint64_t unix_ms);
 // "60 requests/min, 2 at once"; "none".
 std::string LimitsText(const v1::ApiKey& key);
+std::string LimitsText(const v1::TenantLimits& tenant);
+std::string TenantsView(const v1::ListTenantsResponse& tenants, int width, const Style& style);
 
 std::string KeysView(const v1::ListKeysResponse& keys, uint64_t now_unix_ms, int width,
                      const Style& style);

@@ -34,6 +34,7 @@ function bodyOf(model: string): string {
   return JSON.stringify({
     model,
     stream: true,
+    return_progress: true,
     stream_options: {include_usage: true},
     max_tokens: ANSWER_TOKENS_MAX,
     messages: messages.value.filter((one) => one.text !== '').map((one) => ({role: one.role, content: one.text})),
@@ -61,6 +62,7 @@ async function answer(model: string): Promise<void> {
       if (delta.error !== '') throw new ApiFailure(200, delta.error);
       if (delta.finish !== '') finish = delta.finish;
       if (delta.tokens !== undefined) pieces = delta.tokens;
+      if (delta.progress !== '' && first === 0) changeLast((message) => ({...message, note: delta.progress}));
       if (delta.text === '' && delta.reasoning === '') return false;
       last = performance.now();
       if (first === 0) first = last;

@@ -40,6 +40,9 @@ test('an answer\'s events give text, reasoning, end and failure', () => {
   assert.equal(readDelta('{"choices":[],"usage":{"completion_tokens":7}}')!.tokens, 7);
   assert.equal(readDelta('{"error":{"message":"gone"}}')!.error, 'gone');
   assert.notEqual(readDelta('{')!.error, '');
+  assert.equal(readDelta('{"choices":[],"prompt_progress":{"total":1200,"processed":413,"queued":false}}')!.progress,
+               'Reading the prompt: 34 % of 1200 tokens');
+  assert.match(readDelta('{"choices":[],"prompt_progress":{"total":9,"processed":0,"queued":true}}')!.progress, /^Waiting/);
 });
 
 test('speed counts from the first token', () => {

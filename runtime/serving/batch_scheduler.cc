@@ -119,6 +119,33 @@ Effects BatchScheduler::Cancel(RequestId id, MonotonicTime now) {
   return effects;
 }
 
+Effects BatchScheduler::Expire(MonotonicTime now) {
+  std::vector<Sequence*> expired;
+  for (const auto& [id, sequence] : sequences_) {
+    const std::optional<MonotonicTime>& limit = sequence->spec.start_by;
+    if (limit.has_value() && *limit <= now && !sequence->has_started) {
+      expired.push_back(sequence.get());
+    }
+  }
+  std::sort(expired.begin(), expired.end(),
+            [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
+  Effects effects;
+  for (Sequence* sequence : expired) End(*sequence, EndReason::kExpired, now, effects);
+  return effects;
+}
+
+std::optional<PromptStanding> BatchScheduler::StandingOf(RequestId id) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second->IsAnswering()) return std::nullopt;
+  const Sequence& sequence = *found->second;
+  PromptStanding standing;
+  standing.is_queued = !sequence.is_running;
+  standing.prompt_tokens = sequence.usage.prompt_tokens;
+  standing.cached_tokens = sequence.usage.cached_tokens;
+  standing.computed_tokens = std::min(sequence.fed, standing.prompt_tokens);
+  return standing;
+}
+
 NextStep BatchScheduler::Next(MonotonicTime now) {
   Plan plan;
   plan.number = next_step_;

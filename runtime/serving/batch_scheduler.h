@@ -100,6 +100,18 @@ struct RequestSpec {
   // How many of the tokens may follow the answer so far, for drafts; unset: all may. Asked while
   // the request is there.
   std::function<size_t(std::span<const int32_t>)> admitted{};
+  // It ends (kExpired) when its first step has not been ordered by then.
+  std::optional<MonotonicTime> start_by{};
+};
+
+// How far a request is whose answer has not begun, or was interrupted.
+struct PromptStanding {
+  bool is_queued = false;
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
+  uint32_t computed_tokens = 0;  // of the prompt: cached, or in steps that were ordered
+
+  bool operator==(const PromptStanding&) const = default;
 };
 
 struct RequestUsage {
@@ -122,7 +134,7 @@ struct PreemptionCounts {
   bool operator==(const PreemptionCounts&) const = default;
 };
 
-enum class EndReason : uint8_t { kFinished, kLength, kCancelled, kDisplaced };
+enum class EndReason : uint8_t { kFinished, kLength, kCancelled, kDisplaced, kExpired };
 
 // What happened to requests, in order.
 struct Effects {
@@ -142,6 +154,7 @@ struct Effects {
   std::vector<RequestId> preempted;
   std::vector<RequestId> resumed;
   // kDisplaced: a request that waited gave its place to another client's; answer QUEUE_FULL.
+  // kExpired: its turn did not come in time; answer QUEUE_TIMEOUT.
   std::vector<Ended> ended;
 };
 
@@ -213,6 +226,10 @@ class BatchScheduler {
   absl::StatusOr<Effects> Add(RequestSpec spec, MonotonicTime now);
   // Ended at once: the next step does without it. Ids that are not there are ignored.
   Effects Cancel(RequestId id, MonotonicTime now);
+  // Ends those whose `start_by` is over and that never started; one that was preempted goes on.
+  Effects Expire(MonotonicTime now);
+  // Unset: its answer is under way, or it has ended.
+  std::optional<PromptStanding> StandingOf(RequestId id) const;
   // What the draft model is to do before Next is asked; nothing where it would not pay.
   DraftOrder PlanModelDrafts();
   void OnModelDrafts(const DraftOrder& order, DraftsMade made);

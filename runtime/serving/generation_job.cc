@@ -333,6 +333,10 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.fairness_key = request.fairness_key();
   job.priority = request.priority();
   job.cache_salt = request.cache_salt();
+  job.wants_progress = request.progress();
+  if (request.queue_limit_ms() > 0) {
+    job.queue_limit = std::chrono::milliseconds(request.queue_limit_ms());
+  }
   job.limits.context_length = context_length;
   absl::Status status = CheckKeys(request);
   if (!status.ok()) return status;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "proto/monotonic_time.h"
 #include "runtime/serving/chat_voice.h"
 #include "runtime/serving/prompt_embedding.h"
 #include "runtime/serving/sampling/generation.h"
@@ -54,6 +55,8 @@ struct GenerationJob {
   int32_t priority = 0;
   std::string cache_salt;
   std::optional<EmbeddingPlan> embedding;  // set: the prompt's is wanted, and no answer
+  bool wants_progress = false;             // while its prompt waits and is computed
+  std::optional<Duration> queue_limit;     // from the engine's taking it to its first step
 };
 
 inline constexpr size_t kKeyBytesMax = 256;  // of a fairness key or a cache salt

@@ -53,6 +53,9 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   const RequestId id = spec.id;
   Request& request = requests_[id];
   request.listener = std::move(listener);
+  request.since = steady_clock::now();
+  request.wants_progress = job.wants_progress;
+  if (job.queue_limit.has_value()) spec.start_by = Now() + *job.queue_limit;
   const auto on_chunk = [heard = request.listener](const v1::GenerateChunk& chunk) {
     heard->OnChunk(chunk);
   };
@@ -83,6 +86,25 @@ void ServingLoop::DropCancelled() {
   for (const RequestId id : cancelled) Take(scheduler_.Cancel(id, Now()));
 }
 
+void ServingLoop::TellProgress() {
+  const auto now = steady_clock::now();
+  if (now - progress_told_ < kProgressInterval) return;
+  progress_told_ = now;
+  for (const auto& [id, request] : requests_) {
+    if (!request.wants_progress) continue;
+    const std::optional<PromptStanding> standing = scheduler_.StandingOf(id);
+    if (!standing.has_value()) continue;
+    v1::GenerateChunk chunk;
+    v1::PromptProgress& progress = *chunk.mutable_progress();
+    progress.set_is_queued(standing->is_queued);
+    progress.set_prompt_tokens(standing->prompt_tokens);
+    progress.set_cached_tokens(standing->cached_tokens);
+    progress.set_computed_tokens(standing->computed_tokens);
+    progress.set_elapsed_ms(std::chrono::duration<double, std::milli>(now - request.since).count());
+    request.listener->OnChunk(chunk);
+  }
+}
+
 void ServingLoop::TakeColdEvents() {
   if (!hooks_.take_cold_events) return;
   const bool was_on = scheduler_.cold().on();
@@ -99,6 +121,7 @@ void ServingLoop::Take(const Effects& effects) {
     const auto found = requests_.find(started.id);
     if (found == requests_.end()) continue;
     Request& request = found->second;
+    request.since = steady_clock::now();
     if (request.answer != nullptr) {
       request.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
     } else {
@@ -112,6 +135,12 @@ void ServingLoop::Take(const Effects& effects) {
     if (ended.reason == EndReason::kDisplaced) {
       End(ended.id, ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull,
                                  "other clients' requests wait for this model too"));
+      continue;
+    }
+    if (ended.reason == EndReason::kExpired) {
+      const auto waited = std::chrono::duration_cast<std::chrono::seconds>(ended.usage.queued);
+      End(ended.id, ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueTimeout,
+                                 absl::StrCat("no turn came within ", waited.count(), " s")));
       continue;
     }
     if (found->second.answer != nullptr) {
@@ -237,6 +266,8 @@ void ServingLoop::MakeModelDrafts() {
 
 absl::StatusOr<bool> ServingLoop::RunStep() {
   DropCancelled();
+  Take(scheduler_.Expire(Now()));
+  TellProgress();
   TakeColdEvents();
   if (in_flight_.size() < steps_in_flight_max_) {
     MakeModelDrafts();

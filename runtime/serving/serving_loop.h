@@ -36,6 +36,9 @@ class RequestListener {
   virtual bool IsCancelled() const = 0;
 };
 
+// Between two chunks that tell how far a prompt is.
+inline constexpr std::chrono::milliseconds kProgressInterval{500};
+
 struct ServingCounts {
   uint32_t running = 0;
   uint32_t waiting = 0;
@@ -91,6 +94,8 @@ class ServingLoop {
     std::unique_ptr<Answer> answer;              // or
     std::unique_ptr<PromptEmbedding> embedding;  // what was asked for
     bool was_alone = true;                       // in every decode step so far, and none had drafts
+    bool wants_progress = false;
+    std::chrono::steady_clock::time_point since;  // it came or, later, its first step
   };
 
   struct InFlight {
@@ -101,6 +106,8 @@ class ServingLoop {
   };
 
   void DropCancelled();
+  // To those who want it, at most every kProgressInterval.
+  void TellProgress();
   // Lets the draft model do what pays before the next step.
   void MakeModelDrafts();
   absl::Status Submit(OrderedStep ordered);
@@ -137,6 +144,7 @@ class ServingLoop {
   std::map<RequestId, Request> requests_;
   std::deque<InFlight> in_flight_;                        // oldest first
   std::chrono::steady_clock::time_point last_arrived_{};  // of the last result
+  std::chrono::steady_clock::time_point progress_told_{};
   RequestId next_id_ = 1;
   ServingCounts told_;
 };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/cluster_test_base.h"
@@ -70,6 +71,37 @@ class KeysTest : public ClusterTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 };
+
+// Set at one agent, they hold at another's gateway.
+TEST_F(KeysTest, ATenantsKeysShareItsLimits) {
+  StartThree();
+  const uint16_t port = PortOf(*agents_[1]);
+  v1::ApiKey of_law;
+  of_law.set_tenant("law");
+  const std::string one = Create(*agents_[0], of_law).secret_key();
+  const std::string two = Create(*agents_[0], of_law).secret_key();
+  const std::string other = Create(*agents_[0], {}).secret_key();
+  std::string out;
+  ASSERT_EQ(Clusterctl(*agents_[0], "tenant set law --limit 2", &out), 0) << out;
+  EXPECT_EQ(out, "tenant law: 2 requests/min\n");
+  // Until the gateway has heard of it: nothing is loaded, so that each is a 404.
+  for (int i = 0; i < 200 && !Chat(port, one).headers.contains("x-ratelimit-limit-requests"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(Chat(port, two).status, 404);
+  const RawResponse refused = Chat(port, one);
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_NE(refused.body.find("law"), std::string::npos) << refused.body;
+  EXPECT_EQ(Chat(port, other).status, 404) << "of no tenant";
+  ASSERT_EQ(Clusterctl(*agents_[2], "tenant clear law", &out), 0) << out;
+  int status = 0;
+  for (int i = 0; i < 200 && (status = Chat(port, one).status) != 404; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(status, 404) << "its limits are gone";
+  EXPECT_EQ(Clusterctl(*agents_[2], "tenant list", &out), 0);
+  EXPECT_NE(out.find("No tenant has limits"), std::string::npos) << out;
+}
 
 TEST_F(KeysTest, AKeyIsMadeUsedRotatedAndRevoked) {
   AgentProcess& agent = StartOne();

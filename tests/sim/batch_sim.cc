@@ -38,6 +38,7 @@ class BatchSim {
     while (report_.faults.empty() && (requests_left_ > 0 || !scheduler_.idle())) {
       if (requests_left_ > 0 && next_arrival_ <= now_) Arrive(steps_max);
       if (Pick(0, 30) == 0) CancelOne();
+      ExpireLate();
       OrderSteps();
       scheduler_.CheckInvariants();
       if (report_.steps > steps_max) Fault("no end in sight");
@@ -153,6 +154,7 @@ class BatchSim {
     if (bug_ == BatchBug::kNone && Pick(0, 7) == 0) {
       spec.rows = Pick(0, 1) == 0 ? LogitRows::kHiddenLast : LogitRows::kHiddenAll;
     }
+    if (Pick(0, 3) == 0) spec.start_by = now_ + std::chrono::milliseconds(Pick(0, 800));
     const uint32_t behind = request.is_hidden() ? 0 : 1;
     const bool is_short = answers_are_long_ && !traits_.state_snapshots.has_value();
     spec.prompt = DrawPrompt(std::min(request.context - behind, is_short ? 60 : 1000u));
@@ -175,6 +177,23 @@ class BatchSim {
     if (is_there) found->second.was_cancelled = true;
     const Effects effects = scheduler_.Cancel(id, now_);
     if (is_there != (effects.ended.size() == 1)) Fault(absl::StrCat("cancel of ", id));
+    Take(effects);
+  }
+
+  bool IsLate(const Request& request) const {
+    return !request.has_started && !request.has_ended && request.spec.start_by.has_value() &&
+           *request.spec.start_by <= now_;
+  }
+  void ExpireLate() {
+    size_t late = 0;
+    for (const auto& [id, request] : requests_) late += IsLate(request) ? 1 : 0;
+    const Effects effects = scheduler_.Expire(now_);
+    if (effects.ended.size() != late) Fault(absl::StrCat(late, " are late"));
+    for (const Effects::Ended& ended : effects.ended) {
+      if (ended.reason != EndReason::kExpired || !IsLate(requests_.at(ended.id))) {
+        Fault(absl::StrCat(ended.id, " is not late"));
+      }
+    }
     Take(effects);
   }
 
@@ -223,6 +242,7 @@ class BatchSim {
     report_.accepted_tokens += ended.usage.accepted_tokens;
     report_.cancelled += ended.reason == EndReason::kCancelled ? 1 : 0;
     report_.displaced += ended.reason == EndReason::kDisplaced ? 1 : 0;
+    report_.expired += ended.reason == EndReason::kExpired ? 1 : 0;
     if (request.was_cancelled != (ended.reason == EndReason::kCancelled)) Fault("a wrong reason");
     if (ended.reason == EndReason::kDisplaced && request.has_started) Fault("a started one left");
     CheckAnswer(ended.id, request, ended.reason);

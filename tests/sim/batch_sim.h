@@ -1,10 +1,10 @@
 #pragma once
 
 // The batch scheduler over a FakeGang, everything drawn from one seed: few blocks, prompts that
-// begin alike, clients, salts, priorities, cancels, steps of random duration, one to three steps in
-// flight, a disk behind each of one to three ranks that loses blocks and takes its time. After
-// every event the scheduler's invariants are checked; at the end every request has ended exactly
-// once, with the answer that it gets alone.
+// begin alike, clients, salts, priorities, cancels, limits of the queue, steps of random duration,
+// one to three steps in flight, a disk behind each of one to three ranks that loses blocks and
+// takes its time. After every event the scheduler's invariants are checked; at the end every
+// request has ended exactly once, with the answer that it gets alone.
 
 #include <cstdint>
 #include <string>
@@ -38,6 +38,7 @@ struct BatchSimReport {
   uint64_t cancelled = 0;
   uint64_t refused = 0;
   uint64_t displaced = 0;
+  uint64_t expired = 0;
   uint64_t preemptions = 0;
   uint64_t cached_tokens = 0;
   uint64_t prompt_tokens = 0;

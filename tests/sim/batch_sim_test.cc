@@ -36,6 +36,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.cancelled += report.cancelled;
     all.refused += report.refused;
     all.displaced += report.displaced;
+    all.expired += report.expired;
     all.preemptions += report.preemptions;
     all.cached_tokens += report.cached_tokens;
     all.prompt_tokens += report.prompt_tokens;
@@ -49,13 +50,13 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.accepted_tokens += report.accepted_tokens;
   }
   std::cout << last - first + 1 << " seeds: " << all.requests << " requests (" << all.refused
-            << " refused, " << all.displaced << " displaced, " << all.cancelled << " cancelled), "
-            << all.steps << " steps (" << all.overlapped_steps << " overlapped), "
-            << all.preemptions << " preemptions, " << all.cached_tokens << " of "
-            << all.prompt_tokens << " prompt tokens cached (" << all.cold_tokens << " from disk), "
-            << all.evictions << " evictions, " << all.failed_loads << " failed, " << all.late_loads
-            << " late and " << all.slower_loads << " loads not worth it, " << all.accepted_tokens
-            << " of " << all.draft_tokens << " drafts accepted\n";
+            << " refused, " << all.displaced << " displaced, " << all.expired << " expired, "
+            << all.cancelled << " cancelled), " << all.steps << " steps (" << all.overlapped_steps
+            << " overlapped), " << all.preemptions << " preemptions, " << all.cached_tokens
+            << " of " << all.prompt_tokens << " prompt tokens cached (" << all.cold_tokens
+            << " from disk), " << all.evictions << " evictions, " << all.failed_loads << " failed, "
+            << all.late_loads << " late and " << all.slower_loads << " loads not worth it, "
+            << all.accepted_tokens << " of " << all.draft_tokens << " drafts accepted\n";
   if (only != 0) return;
   // The seeds went where the rules are.
   EXPECT_GT(all.preemptions, last);
@@ -63,6 +64,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.cancelled, last);
   EXPECT_GT(all.refused, last / 2);
   EXPECT_GT(all.displaced, last / 10);
+  EXPECT_GT(all.expired, last / 10);
   EXPECT_GT(all.evictions, last);
   EXPECT_GT(all.cold_tokens, all.cached_tokens / 50);
   EXPECT_GT(all.failed_loads, last / 10);

@@ -23,6 +23,26 @@ class AccessCommandsTest : public ::testing::Test {
   FakeAgent agent_;
 };
 
+TEST_F(AccessCommandsTest, ATenantsLimitsAreSetListedAndCleared) {
+  EXPECT_NE(Run({"tenant", "list"}).out.find("No tenant has limits"), std::string::npos);
+  const CliRun set = Run({"tenant", "set", "law", "--limit", "60", "--tokens-per-minute", "0"});
+  EXPECT_EQ(set.exit_code, kExitOk) << set.err;
+  EXPECT_EQ(set.out, "tenant law: 60 requests/min\n");
+  const v1::SetTenantRequest& sent = agent_.access.last_tenant;
+  EXPECT_TRUE(sent.has_tokens_per_minute()) << "0 takes a limit away";
+  EXPECT_FALSE(sent.has_concurrent_requests()) << "what is not named stays";
+  EXPECT_FALSE(sent.clear());
+  EXPECT_EQ(Run({"tenant", "clear", "law"}).out, "tenant law: none\n");
+  EXPECT_TRUE(agent_.access.last_tenant.clear());
+  v1::TenantLimits& tenant = *agent_.access.tenants.add_tenants();
+  tenant.set_name("law");
+  tenant.set_concurrent_requests(4);
+  EXPECT_NE(Run({"tenant", "list"}).out.find("4 at once"), std::string::npos);
+  EXPECT_EQ(json::parse(Run({"tenant", "list", "--json"}).out)["tenants"][0]["name"], "law");
+  EXPECT_EQ(Run({"tenant", "set", "law"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"tenant", "set", "law", "--limit", "-1"}).exit_code, kExitUsage);
+}
+
 TEST_F(AccessCommandsTest, CreatePrintsTheKeyAloneOnStdout) {
   const CliRun run = Run({"key",
                           "create",

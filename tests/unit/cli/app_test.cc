@@ -299,6 +299,48 @@ TEST_F(AppTest, ModelCheckTriesEachReplica) {
   EXPECT_TRUE(agent_.service.inferred.empty()) << "only the copy that was named";
 }
 
+TEST_F(AppTest, AProfileIsSetShownAndTakenBack) {
+  const CliRun set = Run({"model", "profile", "qwen", "--temperature", "0.6", "--top-k", "20",
+                          "--thinking", "off", "--template-arg", "style=short", "--template-arg",
+                          "n=2", "--alias", "sonnet", "--pin", "--idle-unload", "2h"});
+  EXPECT_EQ(set.exit_code, kExitOk) << set.err;
+  EXPECT_EQ(
+      set.out,
+      "qwen: temperature 0.6, top_k 20, thinking off, template {\"style\":\"short\",\"n\":2}, "
+      "alias sonnet, pinned, unloaded after 2 h without a request\n");
+  const v1::ModelProfile& sent = agent_.operations.last_profile.set();
+  EXPECT_TRUE(sent.reasoning().has_enabled());
+  EXPECT_FALSE(sent.sampling().has_top_p());
+  Run({"model", "profile", "qwen", "--unset", "temperature", "--unset", "alias.sonnet", "--unpin",
+       "--idle-unload", "never"});
+  const v1::ChangeProfileRequest& less = agent_.operations.last_profile;
+  EXPECT_EQ(std::vector<std::string>(less.cleared().begin(), less.cleared().end()),
+            (std::vector<std::string>{"temperature", "alias.sonnet", "pinned"}));
+  EXPECT_EQ(less.set().idle_unload_s(), 0u);
+  EXPECT_TRUE(less.set().has_idle_unload_s());
+
+  EXPECT_EQ(Run({"model", "profile", "qwen", "--thinking", "maybe"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"model", "profile", "qwen", "--pin", "--unpin"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"model", "profile", "qwen", "--idle-unload", "soon"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"model", "profile", "qwen", "--template-arg", "x"}).exit_code, kExitUsage);
+  EXPECT_EQ(Run({"model", "profile", "--pin"}).exit_code, kExitUsage);
+}
+
+TEST_F(AppTest, ProfilesAreListed) {
+  EXPECT_NE(Run({"model", "profile"}).out.find("No model has a profile"), std::string::npos);
+  v1::ModelProfile& profile = *agent_.operations.profiles.add_profiles();
+  profile.set_model("qwen");
+  profile.set_max_tokens(512);
+  EXPECT_EQ(Run({"model", "profile", "qwen"}).out, "qwen: max_tokens 512\n");
+  EXPECT_EQ(Run({"model", "profile", "llama"}).out, "llama: no profile\n");
+  const std::string all = Run({"model", "profile"}).out;
+  EXPECT_NE(all.find("MODEL"), std::string::npos);
+  EXPECT_NE(all.find("max_tokens 512"), std::string::npos) << all;
+  const json document = json::parse(Run({"model", "profile", "--json"}).out);
+  EXPECT_EQ(document["kind"], "ModelProfileList");
+  EXPECT_EQ(document["profiles"][0]["max_tokens"], 512);
+}
+
 TEST_F(AppTest, NodesAreLabelledDedicatedAndNamedByTheirLabels) {
   const CliRun labelled = Run({"nodes", "label", "mini-2", "rack=a", "old-"});
   EXPECT_EQ(labelled.exit_code, kExitOk) << labelled.err;

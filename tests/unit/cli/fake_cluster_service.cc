@@ -220,6 +220,22 @@ grpc::Status FakeOperationService::MarkNode(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeOperationService::ChangeProfile(grpc::ServerContext*,
+                                                 const v1::ChangeProfileRequest* request,
+                                                 v1::ChangeProfileResponse* response) {
+  last_profile = *request;
+  response->set_changed(changes);
+  *response->mutable_profile() = request->set();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeOperationService::ListProfiles(grpc::ServerContext*,
+                                                const v1::ListProfilesRequest*,
+                                                v1::ListProfilesResponse* response) {
+  *response = profiles;
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeOperationService::PauseCluster(grpc::ServerContext*,
                                                 const v1::PauseClusterRequest* request,
                                                 v1::PauseClusterResponse* response) {
@@ -263,6 +279,24 @@ grpc::Status FakeAccessService::CreateKey(grpc::ServerContext*, const v1::Create
   response->set_secret_key("mk-0123456789ab-secret");
   *response->mutable_key() = request->key();
   response->mutable_key()->set_id("0123456789ab");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::SetTenant(grpc::ServerContext*, const v1::SetTenantRequest* request,
+                                          v1::SetTenantResponse* response) {
+  last_tenant = *request;
+  response->set_changed(true);
+  v1::TenantLimits& tenant = *response->mutable_tenant();
+  tenant.set_name(request->name());
+  tenant.set_requests_per_minute(request->requests_per_minute());
+  tenant.set_tokens_per_minute(request->tokens_per_minute());
+  tenant.set_concurrent_requests(request->concurrent_requests());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::ListTenants(grpc::ServerContext*, const v1::ListTenantsRequest*,
+                                            v1::ListTenantsResponse* response) {
+  *response = tenants;
   return grpc::Status::OK;
 }
 

@@ -105,6 +105,13 @@ class FakeOperationService final : public v1::OperationService::Service {
   grpc::Status VerifyModel(grpc::ServerContext*, const v1::VerifyModelRequest* request,
                            grpc::ServerWriter<v1::ModelVerification>* writer) override;
 
+  grpc::Status ChangeProfile(grpc::ServerContext*, const v1::ChangeProfileRequest* request,
+                             v1::ChangeProfileResponse* response) override;
+  grpc::Status ListProfiles(grpc::ServerContext*, const v1::ListProfilesRequest* request,
+                            v1::ListProfilesResponse* response) override;
+
+  v1::ChangeProfileRequest last_profile;
+  v1::ListProfilesResponse profiles;
   v1::MarkNodeRequest last_marks;
   std::vector<v1::PauseOrder> pauses;
   v1::VerifyModelRequest last_verified;
@@ -130,6 +137,13 @@ class FakeAccessService final : public v1::AccessService::Service {
   grpc::Status VerifyAudit(grpc::ServerContext*, const v1::VerifyAuditRequest*,
                            v1::VerifyAuditResponse* response) override;
 
+  grpc::Status SetTenant(grpc::ServerContext*, const v1::SetTenantRequest* request,
+                         v1::SetTenantResponse* response) override;
+  grpc::Status ListTenants(grpc::ServerContext*, const v1::ListTenantsRequest*,
+                           v1::ListTenantsResponse* response) override;
+
+  v1::SetTenantRequest last_tenant;
+  v1::ListTenantsResponse tenants;
   v1::ApiKey last_created;
   v1::ReadAuditRequest last_read;
   bool broken = false;

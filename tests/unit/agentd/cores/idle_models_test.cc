@@ -70,6 +70,26 @@ TEST(IdleModels, TheLeastRecentlyUsedComesFirstWhateverTheLimit) {
   }
 }
 
+TEST(IdleModels, AProfileSaysHowLongAModelStays) {
+  IdleModels::Profiles profiles;
+  profiles["brief"].set_idle_unload_s(300);
+  profiles["patient"].set_idle_unload_s(0);
+  profiles["pinned"].set_pinned(true);
+  profiles["pinned"].set_idle_unload_s(60);
+  const std::vector<v1::DeploymentStatus> all = {Ready("brief"), Ready("other"), Ready("patient"),
+                                                 Ready("pinned")};
+  IdleModels idle(minutes(30));
+  EXPECT_EQ(idle.Look(all, At(0), profiles), Names());
+  EXPECT_EQ(idle.Look(all, At(4), profiles), Names());
+  EXPECT_EQ(idle.Look(all, At(5), profiles), Names{"brief"});
+  EXPECT_EQ(idle.Look(all, At(600), profiles), (Names{"brief", "other"}));
+  // What is asked for takes the place of all but the one that is pinned.
+  EXPECT_EQ(idle.LeastRecentlyUsed(At(600), minutes(1)), (Names{"brief", "other", "patient"}));
+  IdleModels never(Duration(0));
+  never.Look(all, At(0), profiles);
+  EXPECT_EQ(never.Look(all, At(600), profiles), Names{"brief"}) << "without a limit of the node's";
+}
+
 TEST(IdleModels, OneIsIdleAndTheOtherIsNot) {
   IdleModels idle(minutes(10));
   idle.Look({Ready("chat", 1), Ready("code", 1)}, At(0));

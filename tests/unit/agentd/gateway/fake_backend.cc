@@ -118,6 +118,14 @@ void FakeCall::Text(const std::string& text) {
   Chunk(chunk);
 }
 
+void FakeCall::Progress(uint32_t computed, uint32_t total, bool is_queued) {
+  v1::GenerateChunk chunk;
+  chunk.mutable_progress()->set_is_queued(is_queued);
+  chunk.mutable_progress()->set_prompt_tokens(total);
+  chunk.mutable_progress()->set_computed_tokens(computed);
+  Chunk(chunk);
+}
+
 void FakeCall::Finish(v1::FinishReason reason, uint32_t prompt_tokens, uint32_t completion_tokens) {
   v1::GenerateChunk chunk;
   chunk.set_finish_reason(reason);

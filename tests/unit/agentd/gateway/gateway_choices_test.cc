@@ -192,11 +192,7 @@ TEST_F(GatewayChoicesTest, LogprobsCountForTheBoundOfAnAnswer) {
   EXPECT_TRUE(call->WaitForCancel(milliseconds(1000)));
 }
 
-std::string TextPost(const json& body) {
-  std::string post = ChatPost(body.dump());
-  const std::string chat = "/v1/chat/completions";
-  return post.replace(post.find(chat), chat.size(), "/v1/completions");
-}
+std::string TextPost(const json& body) { return Post("/v1/completions", body.dump()); }
 
 TEST_F(GatewayChoicesTest, TextPromptsAreContinuedSideBySide) {
   RawHttpClient client(gateway_->port());

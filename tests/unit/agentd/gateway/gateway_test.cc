@@ -196,6 +196,95 @@ TEST_F(GatewayTest, SilenceIsFilledWithCommentsAndEndsInTheEnd) {
   EXPECT_EQ(Ask(ChatPost(Body("manual", false))).status, 504);
 }
 
+// A prompt of minutes, or a turn that comes late, is no silence: proxies hear comments meanwhile.
+TEST_F(GatewayTest, AnEntryRankThatTellsOfThePromptIsNotSilent) {
+  GatewayOptions options;
+  options.keep_alive_ms = milliseconds(60);
+  options.silence_ms = milliseconds(400);
+  options.first_piece_ms = milliseconds(20);
+  Start(options);
+  for (const bool stream : {true, false}) {
+    RawHttpClient client(gateway_->port());
+    client.Send(ChatPost(Body("manual", stream)));
+    auto call = backend_.WaitForCall(stream ? 0 : 1);
+    ASSERT_NE(call, nullptr);
+    EXPECT_TRUE(call->request.progress());
+    for (int i = 0; i < 12; ++i) {
+      call->Progress(/*computed=*/static_cast<uint32_t>(i) * 100, /*total=*/1200);
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    call->Text("at last");
+    call->Finish(v1::FINISH_REASON_STOP, 1200, 2);
+    call->Done(absl::OkStatus());
+    const RawResponse response = client.ReadResponse();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_NE(response.body.find("at last"), std::string::npos);
+    EXPECT_EQ(response.body.find("timed_out"), std::string::npos);
+    EXPECT_EQ(response.body.find("prompt_progress"), std::string::npos) << "nobody asked";
+    if (stream) {
+      EXPECT_NE(response.body.find(": keep-alive\n\n"), std::string::npos);
+    }
+  }
+}
+
+TEST_F(GatewayTest, WhoAsksIsToldHowFarThePromptIs) {
+  Start();
+  for (const bool is_chat : {true, false}) {
+    RawHttpClient client(gateway_->port());
+    client.Send(
+        is_chat ? ChatPost(Body("manual", true, R"(,"return_progress":true)"))
+                : Post("/v1/completions",
+                       R"({"model":"manual","prompt":"x","stream":true,"return_progress":true})"));
+    auto call = backend_.WaitForCall(is_chat ? 0 : 1);
+    ASSERT_NE(call, nullptr);
+    call->Progress(512, 1200);
+    call->Text("x");
+    call->Done(absl::OkStatus());
+    const RawResponse response = client.ReadResponse();
+    EXPECT_FALSE(response.headers.contains("x-macrame-ignored-fields"));
+    std::vector<json> told;
+    for (const std::string& data : EventData(response.body)) {
+      if (data == "[DONE]") continue;
+      const json event = json::parse(data);
+      EXPECT_EQ(event["object"], is_chat ? "chat.completion.chunk" : "text_completion");
+      if (event.contains("prompt_progress")) told.push_back(event);
+    }
+    ASSERT_EQ(told.size(), 1u) << response.body;
+    EXPECT_EQ(told[0]["choices"], json::array());
+    EXPECT_EQ(told[0]["prompt_progress"]["processed"], 512);
+    EXPECT_EQ(told[0]["prompt_progress"]["total"], 1200);
+    EXPECT_EQ(told[0]["prompt_progress"]["queued"], false);
+  }
+}
+
+TEST_F(GatewayTest, ATurnThatDoesNotComeIs503AndSaysWhenToComeBack) {
+  GatewayOptions options;
+  options.queue_limit = std::chrono::seconds(7);
+  options.first_piece_ms = milliseconds(50);
+  Start(options);
+  // Of a stream before its head is written, of one that waits longer, and of a whole answer.
+  for (size_t i = 0; i < 3; ++i) {
+    RawHttpClient client(gateway_->port());
+    client.Send(ChatPost(Body("manual", i < 2)));
+    auto call = backend_.WaitForCall(i);
+    ASSERT_NE(call, nullptr);
+    EXPECT_EQ(call->request.queue_limit_ms(), 7000u);
+    call->Progress(0, 10, /*is_queued=*/true);
+    if (i == 1) std::this_thread::sleep_for(milliseconds(120));
+    call->Done(ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_TIMEOUT",
+                            "no turn came within 7 s"));
+    const RawResponse response = client.ReadResponse();
+    if (i == 1) {
+      EXPECT_EQ(response.status, 200);
+      EXPECT_EQ(json::parse(EventData(response.body).back())["error"]["code"], "queue_timeout");
+    } else {
+      EXPECT_EQ(response.status, 503);
+      EXPECT_TRUE(response.headers.contains("retry-after"));
+      EXPECT_EQ(json::parse(response.body)["error"]["code"], "queue_timeout");
+    }
+  }
+}
+
 // What fails before the first piece has its own status, however long it took to fail.
 TEST_F(GatewayTest, AStreamsHeadWaitsForItsFirstPiece) {
   GatewayOptions options;

@@ -130,10 +130,16 @@ bool RawHttpClient::WaitForClose() {
   }
 }
 
-std::string ChatPost(const std::string& body, const std::string& more_headers) {
-  return "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+std::string Post(const std::string& path, const std::string& body,
+                 const std::string& more_headers) {
+  return "POST " + path +
+         " HTTP/1.1\r\nHost: localhost\r\n"
          "Content-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + more_headers + "\r\n" + body;
+}
+
+std::string ChatPost(const std::string& body, const std::string& more_headers) {
+  return Post("/v1/chat/completions", body, more_headers);
 }
 
 std::string Get(const std::string& path) {

@@ -45,7 +45,10 @@ class RawHttpClient {
   std::string buffer_;
 };
 
-// "POST /v1/chat/completions" with the usual header fields.
+// With the usual header fields.
+std::string Post(const std::string& path, const std::string& body,
+                 const std::string& more_headers = "");
+// To /v1/chat/completions.
 std::string ChatPost(const std::string& body, const std::string& more_headers = "");
 std::string Get(const std::string& path);
 // The `data:` payloads of an event stream.

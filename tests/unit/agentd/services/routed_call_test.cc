@@ -54,14 +54,14 @@ class RoutedCallTest : public ::testing::Test {
     Put(GangKey("m"), record.SerializeAsString());
   }
 
-  void Ask(const std::string& model = "m") {
+  void Ask(const std::string& model = "m", const v1::ModelProfile* profile = nullptr) {
     v1::GenerateRequest request;
     request.set_deployment(model);
     call_ = std::make_shared<RoutedCall>(
         dispatcher_, entries_,
-        [this](const NodeId& node, const v1::GenerateRequest&, RoutedCall::ChunkCallback chunk,
+        [this](const NodeId& node, const v1::GenerateRequest& sent, RoutedCall::ChunkCallback chunk,
                RoutedCall::DoneCallback done) {
-          sent_.push_back({node, std::move(chunk), std::move(done)});
+          sent_.push_back({node, std::move(chunk), std::move(done), sent.max_tokens()});
           return transport::CallHandle([this] { ++cancelled_; });
         },
         request, [this](const v1::GenerateChunk& chunk) { text_ += chunk.text(); },
@@ -69,7 +69,7 @@ class RoutedCallTest : public ::testing::Test {
           ASSERT_FALSE(ended_.has_value()) << "told twice";
           ended_ = status;
         });
-    call_->Start();
+    call_->Start(profile);
   }
 
   void Answer(size_t attempt, const std::string& text) {
@@ -88,6 +88,7 @@ class RoutedCallTest : public ::testing::Test {
     NodeId node;
     RoutedCall::ChunkCallback chunk;
     RoutedCall::DoneCallback done;
+    uint32_t max_tokens = 0;
   };
   transport::FakeDispatcher dispatcher_;
   StateTable table_;
@@ -206,6 +207,29 @@ TEST_F(RoutedCallTest, WithoutATokenItGoesToTheNewGangWhenItsNodeIsDead) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_TRUE(ended_->ok()) << *ended_;
   EXPECT_EQ(text_, "new");
+}
+
+TEST_F(RoutedCallTest, TheModelsProfileGoesAlong) {
+  Place(kFirst, 1);
+  v1::ModelProfile profile;
+  profile.set_max_tokens(9);
+  Ask("m", &profile);
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_[0].max_tokens, 9u);
+}
+
+// How far a prompt is, is no part of an answer: the new gang is asked all the same.
+TEST_F(RoutedCallTest, ToldOfItsPromptItStillGoesToTheNewGang) {
+  Place(kFirst, 1);
+  Ask();
+  v1::GenerateChunk told;
+  told.mutable_progress()->set_computed_tokens(512);
+  sent_[0].chunk(told);
+  call_->NoteDead(kFirst);
+  Place(kSecond, 2);
+  dispatcher_.AdvanceBy(kEntryRetryPause);
+  EXPECT_THAT(Asked(), ElementsAre(kFirst, kSecond));
+  EXPECT_FALSE(ended_.has_value());
 }
 
 TEST_F(RoutedCallTest, AnAnswerThatHasBegunEndsWithItsNode) {

@@ -1,7 +1,5 @@
-// Each rule of the batch scheduler, over a gang whose steps take what a table says. Random load is
-// in tests/sim/batch_sim_test.cc.
-
-#include "runtime/serving/batch_scheduler.h"
+// Each rule of the batch scheduler, but those of the queue. Random load is in
+// tests/sim/batch_sim_test.cc.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,126 +12,13 @@
 #include <set>
 
 #include "proto/reasons.h"
+#include "tests/unit/runtime/serving/scheduled_gang.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr Duration kStepBase = std::chrono::milliseconds(5);
-constexpr Duration kDecodeToken = std::chrono::milliseconds(1);
-constexpr Duration kPrefillToken = std::chrono::microseconds(500);
-
-std::vector<int32_t> Prompt(size_t count, int32_t seed) {
-  std::vector<int32_t> tokens(count);
-  for (size_t i = 0; i < count; ++i) tokens[i] = seed * 100000 + static_cast<int32_t>(i);
-  return tokens;
-}
-
-BatchTraits Traits() {
-  BatchTraits traits;
-  traits.blocks_total = 2048;
-  traits.context_length = 32768;
-  traits.sequences_max = 8;
-  traits.queued_requests_max = 8;
-  return traits;
-}
-
-RequestSpec Spec(RequestId id, std::vector<int32_t> prompt, uint32_t max_new_tokens = 4) {
-  RequestSpec spec;
-  spec.id = id;
-  spec.key = "k";
-  spec.prompt = std::move(prompt);
-  spec.max_new_tokens = max_new_tokens;
-  return spec;
-}
-
-Duration Took(const ForwardStep& step) {
-  Duration took = kStepBase;
-  for (const Segment& segment : step.segments) {
-    const auto count = static_cast<int64_t>(segment.tokens.size());
-    const bool is_answer = count == 1 || segment.logit_rows == LogitRows::kAll;
-    took += count * (is_answer ? kDecodeToken : kPrefillToken);
-  }
-  return took;
-}
-
-class Shell {
- public:
-  explicit Shell(const BatchTraits& traits) : core(traits) {}
-
-  void Add(RequestSpec spec) {
-    const RequestId id = spec.id;
-    arrived[id] = now;
-    const absl::StatusOr<Effects> effects = core.Add(std::move(spec), now);
-    ASSERT_TRUE(effects.ok()) << effects.status();
-    Take(*effects);
-  }
-  // Orders a step without ending it.
-  bool Order() {
-    NextStep next = core.Next(now);
-    Take(next.effects);
-    core.CheckInvariants();
-    if (!next.ordered.has_value()) return false;
-    flying.push_back(std::move(*next.ordered));
-    return true;
-  }
-  void Done() {
-    const OrderedStep step = std::move(flying.front());
-    flying.erase(flying.begin());
-    const Duration took = Took(step.step);
-    slowest = std::max(slowest, took);
-    now += took;
-    std::vector<RowResult> results;
-    for (const RowOwner& owner : step.rows) {
-      if (!first_token.contains(owner.id)) first_token[owner.id] = now - arrived[owner.id];
-      results.push_back({static_cast<int32_t>(owner.id), false});
-    }
-    Take(core.OnStepDone(step.number, results, took, now));
-    core.CheckInvariants();
-  }
-  // One step, from order to end; what was ordered.
-  ForwardStep Step() {
-    if (!Order()) return {};
-    ForwardStep step = flying.back().step;
-    Done();
-    return step;
-  }
-  void RunUntilEnded(RequestId id) {
-    for (int i = 0; i < 20000 && !ended.contains(id); ++i) {
-      ASSERT_FALSE(Step().segments.empty()) << "nothing runs, and " << id << " has not ended";
-    }
-    ASSERT_TRUE(ended.contains(id));
-  }
-  // Makes the cost of steps known, as it is after any use.
-  void WarmUp() {
-    for (RequestId id = 900001; id <= 900004; ++id) {
-      Add(Spec(id, Prompt(2000, static_cast<int32_t>(id % 100)), 8));
-    }
-    for (RequestId id = 900001; id <= 900004; ++id) RunUntilEnded(id);
-    slowest = {};
-  }
-  void Take(const Effects& effects) {
-    for (const auto& one : effects.started) {
-      started[one.id] = one;
-      start_order.push_back(one.id);
-    }
-    for (const RequestId id : effects.preempted) preempted.push_back(id);
-    for (const auto& one : effects.ended) ended[one.id] = one;
-  }
-
-  BatchScheduler core;
-  MonotonicTime now{};
-  std::vector<OrderedStep> flying;
-  std::map<RequestId, MonotonicTime> arrived;
-  std::map<RequestId, Duration> first_token;
-  std::map<RequestId, Effects::Started> started;
-  std::vector<RequestId> start_order;
-  std::vector<RequestId> preempted;
-  std::map<RequestId, Effects::Ended> ended;
-  Duration slowest{};
-};
 
 uint32_t TokensOf(const ForwardStep& step, uint32_t slot) {
   for (const Segment& segment : step.segments) {
@@ -143,7 +28,7 @@ uint32_t TokensOf(const ForwardStep& step, uint32_t slot) {
 }
 
 TEST(BatchScheduler, APromptRunsAndThenATokenAStep) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.Add(Spec(1, Prompt(20, 1), 3));
   ForwardStep step = shell.Step();
   ASSERT_EQ(step.segments.size(), 1u);
@@ -161,7 +46,7 @@ TEST(BatchScheduler, APromptRunsAndThenATokenAStep) {
 }
 
 TEST(BatchScheduler, EveryRunningAnswerHasATokenInEveryStep) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(10, static_cast<int>(id)), 400));
   while (shell.first_token.size() < 4) shell.Step();
   shell.Add(Spec(5, Prompt(3000, 5)));
@@ -172,7 +57,7 @@ TEST(BatchScheduler, EveryRunningAnswerHasATokenInEveryStep) {
 }
 
 TEST(BatchScheduler, SeveralShortPromptsRunInOneStep) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.WarmUp();
   for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(20, static_cast<int>(id))));
   const ForwardStep step = shell.Step();
@@ -181,7 +66,7 @@ TEST(BatchScheduler, SeveralShortPromptsRunInOneStep) {
 }
 
 TEST(BatchScheduler, AShortRequestBehindALongOneIsServedWithinTwoBudgets) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(30000, 1)));
   for (int i = 0; i < 5; ++i) shell.Step();
@@ -200,7 +85,7 @@ TEST(BatchScheduler, AShortRequestBehindALongOneIsServedWithinTwoBudgets) {
 }
 
 TEST(BatchScheduler, ALongPromptGoesOnBeneathAnyNumberOfShortOnes) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(5000, 1)));
   RequestId id = 1;
@@ -221,7 +106,7 @@ TEST(BatchScheduler, ALongPromptGoesOnBeneathAnyNumberOfShortOnes) {
 TEST(BatchScheduler, AStepAlwaysTakesASmallestChunkAlong) {
   BatchTraits traits = Traits();
   traits.step_budget = std::chrono::milliseconds(1);  // less than any step takes
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(10, 1), 1000));
   shell.Add(Spec(2, Prompt(400, 2)));
   shell.Add(Spec(3, Prompt(600, 3)));
@@ -236,7 +121,7 @@ TEST(BatchScheduler, AFullQueueSaysSo) {
   BatchTraits traits = Traits();
   traits.sequences_max = 1;
   traits.queued_requests_max = 2;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(10, 1), 1000));
   shell.Step();
   shell.Add(Spec(2, Prompt(10, 2)));
@@ -253,7 +138,7 @@ TEST(BatchScheduler, AFullQueueSaysSo) {
 }
 
 TEST(BatchScheduler, PromptsThatCannotBeServedAreRefused) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   EXPECT_EQ(ReasonOf(shell.core.Add(Spec(1, {}), shell.now).status()).code(), "BAD_REQUEST");
   RequestSpec spec = Spec(2, Prompt(100, 1));
   spec.context_length = 100;
@@ -277,7 +162,7 @@ TEST(BatchScheduler, KeysShareByTokensNotByRequests) {
   BatchTraits traits = Traits();
   traits.sequences_max = 1;
   traits.queued_requests_max = 20;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   // One client asks for answers four times as long.
   for (RequestId id = 1; id <= 8; ++id) {
     RequestSpec spec = Spec(id, Prompt(4, static_cast<int>(id)), id <= 4 ? 76 : 16);
@@ -293,7 +178,7 @@ TEST(BatchScheduler, PriorityComesFirstAndAgeCatchesUp) {
   BatchTraits traits = Traits();
   traits.sequences_max = 1;
   traits.aging_interval = std::chrono::seconds(2);
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(10, 1), 5));
   shell.Step();
   shell.Add(Spec(2, Prompt(10, 2), 5));
@@ -317,7 +202,7 @@ TEST(BatchScheduler, StartsWhenThePromptAndOneBlockFit) {
   BatchTraits traits = Traits();
   traits.blocks_total = 10;
   traits.context_length = 320;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(160, 1), 100));  // 5 blocks and one
   while (shell.first_token.empty()) shell.Step();
   shell.Add(Spec(2, Prompt(128, 2), 2));  // 4 and one: not there
@@ -333,7 +218,7 @@ TEST(BatchScheduler, NotMoreThanAFewPassOneThatDoesNotFit) {
   BatchTraits traits = Traits();
   traits.blocks_total = 10;
   traits.context_length = 320;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(160, 1), 150));
   while (shell.first_token.empty()) shell.Step();
   shell.Add(Spec(2, Prompt(200, 2), 2));
@@ -355,7 +240,7 @@ TEST(BatchScheduler, TheYoungestOfLowestPriorityIsPreemptedAndGoesOnWhereItWas) 
   BatchTraits traits = Traits();
   traits.blocks_total = 8;
   traits.context_length = 256;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(60, 1), 130));
   RequestSpec urgent = Spec(2, Prompt(60, 2), 130);
   urgent.priority = 1;
@@ -382,7 +267,7 @@ TEST(BatchScheduler, WhoIsPreemptedWithAStepInFlightStartsAgainAfterItsResult) {
   traits.blocks_total = 8;
   traits.context_length = 256;
   traits.steps_in_flight_max = 3;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(64, 1), 0));
   shell.Add(Spec(2, Prompt(60, 2), 0));
   for (int i = 0; i < 1000; ++i) {
@@ -412,7 +297,7 @@ TEST(BatchScheduler, WhoIsPreemptedWithAStepInFlightStartsAgainAfterItsResult) {
 }
 
 TEST(BatchScheduler, CancelTakesEffectAtTheNextStep) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.Add(Spec(1, Prompt(2000, 1)));
   shell.Add(Spec(2, Prompt(20, 2), 100));
   shell.Step();
@@ -432,7 +317,7 @@ TEST(BatchScheduler, CancelTakesEffectAtTheNextStep) {
 }
 
 TEST(BatchScheduler, TheSecondTurnOfAChatComputesItsNewTokensOnly) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.Add(Spec(1, Prompt(2000, 1), 10));
   shell.RunUntilEnded(1);
   EXPECT_EQ(shell.started.at(1).miss.kind, PrefixMiss::Kind::kEmpty);
@@ -466,7 +351,7 @@ TEST(BatchScheduler, WithoutSharingEverySequenceBeginsAtItsFirstToken) {
   traits.shares_prefixes = false;
   traits.context_length = 512;
   traits.blocks_total = 16;  // two of these requests do not fit beside each other for long
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   std::map<uint32_t, uint32_t> held;  // by slot
   for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(160, 1), 160));
   for (int i = 0; i < 20000 && shell.ended.size() < 4; ++i) {
@@ -486,7 +371,7 @@ TEST(BatchScheduler, WithoutSharingEverySequenceBeginsAtItsFirstToken) {
 }
 
 TEST(BatchScheduler, RequestsThatBeginAlikeAndComeAtOnceComputeItOnce) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   for (RequestId id = 1; id <= 4; ++id) {
     std::vector<int32_t> prompt = Prompt(640, 1);
     prompt.resize(700, static_cast<int32_t>(id));
@@ -504,7 +389,7 @@ TEST(BatchScheduler, RequestsThatBeginAlikeAndComeAtOnceComputeItOnce) {
 TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
   BatchTraits traits = Traits();
   traits.steps_in_flight_max = 2;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(10, static_cast<int>(id)), 200));
   while (shell.first_token.size() < 4) shell.Step();
   ASSERT_TRUE(shell.Order());
@@ -532,7 +417,7 @@ TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
 TEST(BatchScheduler, AcceptedDraftsCountAsTokens) {
   BatchTraits traits = Traits();
   traits.draft_tokens_max = 4;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(20, 1), 60));
   uint32_t next = 0;
@@ -559,7 +444,7 @@ TEST(BatchScheduler, AcceptedDraftsCountAsTokens) {
 TEST(BatchScheduler, WhatRanBehindARejectedDraftIsRunAgain) {
   BatchTraits traits = Traits();
   traits.draft_tokens_max = 4;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(59, 1), 60));
   ASSERT_TRUE(shell.Order());
@@ -592,7 +477,7 @@ TEST(BatchScheduler, WhatRanBehindARejectedDraftIsRunAgain) {
 TEST(BatchScheduler, NothingIsDraftedBesideAPromptOrWhereItDoesNotPay) {
   BatchTraits traits = Traits();
   traits.draft_tokens_max = 4;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.WarmUp();
   const auto drafted = [&] {
     const ForwardStep step = shell.Step();
@@ -630,7 +515,7 @@ TEST(BatchScheduler, NothingIsDraftedBesideAPromptOrWhereItDoesNotPay) {
 }
 
 TEST(BatchScheduler, NothingIsLearntOfAStepWhoseTimeIsNotKnown) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(20, 1), 1000));
   shell.Step();
@@ -653,7 +538,7 @@ TEST(BatchScheduler, OrdersAStepOfManySequencesInNoTime) {
   traits.queued_requests_max = 64;
   traits.blocks_total = 8192;
   traits.step_budget = std::chrono::seconds(1);
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   for (RequestId id = 1; id <= 64; ++id) {
     shell.Add(Spec(id, Prompt(1000, static_cast<int>(id)), 2000));
   }
@@ -684,7 +569,7 @@ TEST(BatchScheduler, APromptForHiddenStatesEndsWithItsLastToken) {
   for (const LogitRows rows : {LogitRows::kHiddenLast, LogitRows::kHiddenAll}) {
     BatchTraits traits = Traits();
     traits.chunk_tokens_max = traits.chunk_tokens_min = 64;
-    Shell shell(traits);
+    ScheduledGang shell(traits);
     shell.Add(Hidden(1, Prompt(100, 1), rows));
     ASSERT_TRUE(shell.Order());
     const OrderedStep first = shell.flying.back();
@@ -716,7 +601,7 @@ TEST(BatchScheduler, APromptForHiddenStatesEndsWithItsLastToken) {
 }
 
 TEST(BatchScheduler, HiddenStatesOfAllPositionsTakeNothingFromTheCache) {
-  Shell shell(Traits());
+  ScheduledGang shell(Traits());
   shell.Add(Spec(1, Prompt(100, 1), 2));
   shell.RunUntilEnded(1);
   shell.Add(Hidden(2, Prompt(100, 1), LogitRows::kHiddenLast));
@@ -737,7 +622,7 @@ TEST(BatchScheduler, APromptForHiddenStatesMayFillTheContext) {
   BatchTraits traits = Traits();
   traits.context_length = 128;
   traits.blocks_total = 4;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Hidden(1, Prompt(128, 1), LogitRows::kHiddenAll));
   shell.RunUntilEnded(1);
   const auto refused = shell.core.Add(Hidden(2, Prompt(129, 1), LogitRows::kHiddenLast), shell.now);
@@ -751,7 +636,7 @@ TEST(BatchScheduler, PreemptedHiddenStatesBeginAnew) {
   traits.blocks_total = 9;
   traits.sequences_max = 3;
   traits.chunk_tokens_min = traits.chunk_tokens_max = 16;
-  Shell shell(traits);
+  ScheduledGang shell(traits);
   shell.Add(Spec(1, Prompt(30, 1), 100));
   shell.Add(Spec(2, Prompt(30, 2), 100));
   for (int i = 0; i < 6; ++i) shell.Step();

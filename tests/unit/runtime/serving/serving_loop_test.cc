@@ -29,6 +29,11 @@ TextStream Silent() {
 class Heard : public RequestListener {
  public:
   void OnChunk(const v1::GenerateChunk& chunk) override {
+    if (chunk.has_progress()) {
+      EXPECT_EQ(chunk.ByteSizeLong(), OnlyProgress(chunk).ByteSizeLong()) << "more than progress";
+      told.push_back(chunk.progress());
+      return;
+    }
     tokens.insert(tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
     cached = std::max(cached, chunk.cached_tokens());
     if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
@@ -46,6 +51,13 @@ class Heard : public RequestListener {
   }
   bool IsCancelled() const override { return cancelled; }
 
+  static v1::GenerateChunk OnlyProgress(const v1::GenerateChunk& chunk) {
+    v1::GenerateChunk only;
+    *only.mutable_progress() = chunk.progress();
+    return only;
+  }
+
+  std::vector<v1::PromptProgress> told;
   std::vector<int32_t> tokens;
   std::vector<float> embedding;
   std::vector<std::string> logprobs;
@@ -574,6 +586,48 @@ TEST_F(ServingLoopTest, BeyondTheQueueRequestsAreRefused) {
     }
   }
   EXPECT_EQ(refused, 2);
+}
+
+TEST_F(ServingLoopTest, WhoWaitsIsToldSoAndNotForEver) {
+  Boot(4096, 1);
+  traits_.sequences_max = 1;
+  traits_.queued_requests_max = 4;
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  GenerationJob first = MakeJob(RandomPrompt(3), 0, 0);
+  first.limits.end_tokens.clear();  // until the context is full, or its client leaves
+  first.priority = 1;
+  auto busy = std::make_shared<Heard>();
+  serving.Add(first, busy);
+  ASSERT_TRUE(serving.RunStep().ok());
+  std::vector<std::shared_ptr<Heard>> waiting;
+  for (const bool wants_progress : {true, false}) {
+    GenerationJob job = MakeJob(RandomPrompt(5), 2, 0);
+    job.wants_progress = wants_progress;
+    job.queue_limit = kProgressInterval + milliseconds(100);
+    waiting.push_back(std::make_shared<Heard>());
+    serving.Add(std::move(job), waiting.back());
+  }
+  const auto patient = std::make_shared<Heard>();
+  serving.Add(MakeJob(RandomPrompt(5), 2, 0), patient);
+  while (waiting[1]->ended == 0) {
+    ASSERT_TRUE(serving.RunStep().ok());
+    if (busy->ended == 0) continue;
+    EXPECT_TRUE(busy->told.empty());
+    busy = std::make_shared<Heard>();
+    serving.Add(first, busy);  // of higher priority: it has the next turn, too
+  }
+  busy->cancelled = true;
+  while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
+  for (const auto& one : waiting) {
+    EXPECT_EQ(one->ended, 1);
+    EXPECT_EQ(ReasonOf(one->end).code(), "QUEUE_TIMEOUT") << one->end;
+    EXPECT_TRUE(one->tokens.empty());
+  }
+  ASSERT_FALSE(waiting[0]->told.empty());
+  EXPECT_TRUE(waiting[0]->told[0].is_queued());
+  EXPECT_EQ(waiting[0]->told[0].prompt_tokens(), 5u);
+  EXPECT_TRUE(waiting[1]->told.empty()) << "nobody asked";
+  EXPECT_TRUE(patient->end.ok()) << patient->end;
 }
 
 class EmbeddingLoopTest : public ServingLoopTest, public ::testing::WithParamInterface<Pooling> {
