@@ -98,12 +98,14 @@ Keys NetworkKeys() {
       Truth("gateway_load_on_request", &Config::gateway_load_on_request,
             "a request for a model that is not loaded, and whose files a node has, loads it and "
             "waits for it"),
-      Truth("gateway_unload_for_requests", &Config::gateway_unload_for_requests,
-            "where what a request loads does not fit, models that nobody used for 10 s are "
-            "unloaded, the least recently used first; those with a priority above 0 stay"),
+      Truth(
+          "gateway_unload_for_requests", &Config::gateway_unload_for_requests,
+          "where what a request loads does not fit, models that nobody used for 10 s are "
+          "unloaded, the least recently used first; pinned ones and those with a priority above 0 "
+          "stay"),
       Number("gateway_queue_limit_s", &Config::gateway_queue_limit_s, "s", 0, 86'400,
-             "how long a request may wait for its turn at a model before it is answered 503 "
-             "(queue_timeout); 0: for ever"),
+             "how long a request may wait for its turn at a model before it fails with "
+             "queue_timeout (503); 0: for ever"),
   };
 }
 

@@ -34,6 +34,16 @@ constexpr std::array kNumbers = {
     NumberRange{"frequency_penalty", -2, 2},
 };
 
+// Variables by which templates are told whether to reason (runtime/serving/chat_voice.cc).
+constexpr std::array kThinkingArguments = {"enable_thinking", "thinking", "thinking_mode"};
+
+// By the switch, by a variable of the template, or by how hard to think. `own`: its variables.
+bool SaysWhetherToThink(const v1::GenerateRequest& request, const Json& own) {
+  return request.reasoning().has_enabled() || own.contains("reasoning_effort") ||
+         std::any_of(kThinkingArguments.begin(), kThinkingArguments.end(),
+                     [&](const char* name) { return own.contains(name); });
+}
+
 absl::Status Bad(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest, std::move(message));
 }
@@ -113,9 +123,13 @@ absl::Status CheckAliases(const v1::ModelProfile& profile,
   }
   const std::map<std::string, std::string> taken = AliasesOf(profiles);
   for (const std::string& alias : profile.aliases()) {
-    if (!IsName(alias) || alias == profile.model()) {
+    // "NAME#2" is a replica, and a beginning is a gateway's own setting.
+    const bool is_special = alias.find_first_of("#*") != std::string::npos;
+    if (!IsName(alias) || is_special || alias == profile.model()) {
       return Bad(absl::StrCat("'", alias.substr(0, 64), "' is no alias: it is a line of at most ",
-                              kAliasBytesMax, " bytes, and not the model's own name"));
+                              kAliasBytesMax,
+                              " bytes without '#' and '*', and not the model's own name; names "
+                              "that begin alike are gateway_aliases'"));
     }
     const auto owner = taken.find(alias);
     if (owner != taken.end() && owner->second != profile.model()) {
@@ -191,17 +205,27 @@ absl::StatusOr<ProfileChange> DecideProfile(
 
 void ApplyProfile(const v1::ModelProfile& profile, v1::GenerateRequest* request) {
   if (request->has_embedding()) return;
+  // What is no object, or large, is judged where the prompt is made.
+  std::optional<Json> own = Json::object();
+  if (request->template_arguments_json().size() > kOwnArgumentsBytesMax) {
+    own.reset();
+  } else if (!profile.template_arguments_json().empty() || profile.reasoning().has_enabled()) {
+    own = ObjectOf(request->template_arguments_json());
+  }
   if (!profile.template_arguments_json().empty() && request->messages_size() > 0) {
     std::optional<Json> arguments = ObjectOf(profile.template_arguments_json());
-    const std::optional<Json> own = ObjectOf(request->template_arguments_json());
-    // What is no object is refused where the prompt is made.
     if (arguments.has_value() && own.has_value()) {
+      // Whichever of them the request turns, the others would turn it back.
+      if (SaysWhetherToThink(*request, *own)) {
+        for (const char* name : kThinkingArguments) arguments->erase(name);
+      }
       arguments->update(*own);
       request->set_template_arguments_json(TextOf(*arguments));
     }
   }
   if (profile.has_reasoning()) {
     v1::ReasoningOptions reasoning = profile.reasoning();
+    if (!own.has_value() || SaysWhetherToThink(*request, *own)) reasoning.clear_enabled();
     reasoning.MergeFrom(request->reasoning());
     *request->mutable_reasoning() = std::move(reasoning);
   }
@@ -211,7 +235,9 @@ void ApplyProfile(const v1::ModelProfile& profile, v1::GenerateRequest* request)
     sampling.MergeFrom(request->sampling());
     *request->mutable_sampling() = std::move(sampling);
   }
-  if (request->max_tokens() == 0) request->set_max_tokens(profile.max_tokens());
+  if (request->max_tokens() == 0 && profile.max_tokens() > 0) {
+    request->set_max_tokens(std::max(profile.max_tokens(), request->min_tokens()));
+  }
 }
 
 std::map<std::string, std::string> AliasesOf(

@@ -16,6 +16,8 @@ namespace macrame::agentd {
 inline constexpr int kAliasesMax = 16;  // of a model
 inline constexpr size_t kAliasBytesMax = 256;
 inline constexpr size_t kTemplateArgumentsBytesMax = 4096;
+// Of a request: beyond it, its variables stay as they are.
+inline constexpr size_t kOwnArgumentsBytesMax = 64 * 1024;
 inline constexpr uint32_t kIdleUnloadMax_s = 30 * 24 * 3600;
 
 // What ChangeProfileRequest.cleared may name; "template.NAME" and "alias.NAME" name one of them.
@@ -48,8 +50,9 @@ absl::StatusOr<ProfileChange> DecideProfile(
     const v1::ChangeProfileRequest& request,
     const std::map<std::string, v1::ModelProfile>& profiles);
 
-// What the request says itself stays. Of one for an embedding nothing changes; of one for tokens
-// what its prompt is made of.
+// What the request says itself stays: one that says whether or how hard to think is left alone by
+// all that the profile says of it. Of one for an embedding nothing changes; of one for tokens what
+// its prompt is made of.
 void ApplyProfile(const v1::ModelProfile& profile, v1::GenerateRequest* request);
 
 // Alias to model.

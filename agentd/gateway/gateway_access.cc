@@ -90,4 +90,14 @@ std::vector<ServedModel> PrincipalBackend::ListModels() {
   return seen;
 }
 
+std::map<std::string, std::string> PrincipalBackend::Aliases() {
+  const std::vector<ServedModel> served = backend_.ListModels();
+  std::map<std::string, std::string> seen = backend_.Aliases();
+  std::erase_if(seen, [&](const auto& alias) {
+    const ServedModel* model = FindModel(served, alias.second);
+    return !MaySee(principal_, alias.second, model == nullptr ? "" : model->tenant);
+  });
+  return seen;
+}
+
 }  // namespace macrame::agentd

@@ -82,7 +82,8 @@ class PrincipalBackend : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override;
-  std::map<std::string, std::string> Aliases() override { return backend_.Aliases(); }
+  // Without those of models that it may not see.
+  std::map<std::string, std::string> Aliases() override;
 
  private:
   InferenceBackend& backend_;

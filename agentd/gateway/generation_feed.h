@@ -7,6 +7,7 @@
 // client has not taken yet is bounded, for all answers together: beyond the bound the request is
 // cancelled, so that a slow reader costs a known amount of memory and no tokens that nobody reads.
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -108,6 +109,34 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   absl::Status status_;
   bool over_ = false;  // no more events come
   bool gone_ = false;
+};
+
+// How long nothing was heard of a request. While it waits for its first turn, and while its prompt
+// is computed, the entry rank is heard; an answer that was interrupted and gets no turn again is
+// silent.
+class AnswerPatience {
+ public:
+  AnswerPatience(std::chrono::milliseconds limit, std::chrono::steady_clock::time_point since)
+      : limit_(limit), heard_(since) {}
+
+  void Hear(const GenerationFeed::Event& event) {
+    if (event.kind == GenerationFeed::EventKind::kSilence) return;
+    has_begun_ = has_begun_ || event.kind == GenerationFeed::EventKind::kChunk;
+    const bool waits_again = has_begun_ && event.kind == GenerationFeed::EventKind::kProgress &&
+                             event.chunk.progress().is_queued();
+    if (!waits_again) heard_ = std::chrono::steady_clock::now();
+  }
+  bool is_over() const { return std::chrono::steady_clock::now() - heard_ >= limit_; }
+  std::chrono::milliseconds left() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        heard_ + limit_ - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
+
+ private:
+  const std::chrono::milliseconds limit_;
+  std::chrono::steady_clock::time_point heard_;
+  bool has_begun_ = false;
 };
 
 }  // namespace macrame::agentd

@@ -373,10 +373,9 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
-  for (v1::GenerateRequest& request : requests) {
-    request.set_progress(true);
-    request.set_queue_limit_ms(static_cast<uint32_t>(options.queue_limit.count()));
-  }
+  for (v1::GenerateRequest& request : requests) request.set_progress(true);
+  // The others wait behind it, and behind one another.
+  requests.front().set_queue_limit_ms(static_cast<uint32_t>(options.queue_limit.count()));
   record_.handed_on = Clock::now();
   feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
   auto watch = StartWatch();

@@ -115,14 +115,16 @@ net::awaitable<bool> HttpSession::CollectAnswer(
   const size_t bytes_max =
       is_embedding ? state_->options.embeddings_bytes_max : state_->options.answer_bytes_max;
   size_t bytes = 0;
+  AnswerPatience patience(state_->options.silence_ms, Clock::now());
   for (uint32_t left = head.choices; left > 0;) {
-    const GenerationFeed::Event event = co_await feed_->Next(state_->options.silence_ms);
+    const GenerationFeed::Event event = co_await feed_->Next(patience.left());
     if (event.kind == EventKind::kGone) co_return false;
-    if (event.kind == EventKind::kSilence) {
+    patience.Hear(event);
+    if (event.kind == EventKind::kSilence || patience.is_over()) {
       co_return co_await SendError(
           HttpError(504, "The model did not answer in time.", "timed_out"));
     }
-    if (event.kind == GenerationFeed::EventKind::kProgress) continue;
+    if (event.kind == EventKind::kProgress) continue;
     Collected& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
       if (!event.status.ok()) co_return co_await SendFailureOf(event.choice, event.status, head);
@@ -205,7 +207,7 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   const auto patience = std::min(state_->options.first_piece_ms, state_->options.silence_ms);
   const Clock::time_point limit = Clock::now() + patience;
   GenerationFeed::Event first = co_await feed_->Next(patience);
-  while (first.kind == GenerationFeed::EventKind::kProgress && !head.tells_progress) {
+  while (first.kind == EventKind::kProgress && !head.tells_progress) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
     if (left.count() <= 0) break;
     first = co_await feed_->Next(left);
@@ -232,23 +234,22 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
 
 net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationFeed::Event event) {
   const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
-  Clock::time_point last_heard = started_;
+  AnswerPatience silence(state_->options.silence_ms, started_);
   Clock::time_point last_written = Clock::now();  // the head
   std::string gathered;
   for (;;) {
     if (event.kind == EventKind::kGone) co_return false;
-    if (event.kind == EventKind::kSilence) {
-      const bool patient = Clock::now() - last_heard < state_->options.silence_ms;
-      gathered += patient ? composer.KeepAlive()
-                          : composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
+    silence.Hear(event);
+    if (silence.is_over()) {
+      gathered += composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
+    } else if (event.kind == EventKind::kSilence) {
+      gathered += composer.KeepAlive();
     } else if (event.kind == EventKind::kChunk) {
-      last_heard = Clock::now();
       gathered += composer.Chunk(event.chunk, event.choice);
-    } else if (event.kind == GenerationFeed::EventKind::kProgress) {
-      last_heard = Clock::now();
+    } else if (event.kind == EventKind::kProgress) {
       gathered += composer.Progress(event.chunk.progress(), event.choice);
-      const bool is_silent = last_heard - last_written >= state_->options.keep_alive_ms;
-      if (gathered.empty() && is_silent) gathered = composer.KeepAlive();
+      const bool is_quiet = Clock::now() - last_written >= state_->options.keep_alive_ms;
+      if (gathered.empty() && is_quiet) gathered = composer.KeepAlive();
     } else {
       LogFailure(event.status);
       gathered += composer.End(event.status, event.choice);

@@ -29,7 +29,8 @@ std::string ResetText(std::chrono::milliseconds time) {
 void RequestLimits::Bucket::Fill(uint32_t limit_now, Time now) {
   if (limit_now != limit) {
     // What a higher limit allows more is there at once.
-    level = std::min<double>(level + std::max(0.0, limit_now - limit), limit_now);
+    level = limit == 0 ? limit_now
+                       : std::min<double>(level + std::max(0.0, limit_now - limit), limit_now);
     limit = limit_now;
     filled_at = now;
   }
@@ -106,9 +107,14 @@ LimitVerdict RequestLimits::Begin(const Principal& principal, Time now,
     Take(key);
     if (all != nullptr) Take(*all);
   }
-  const Use& told = all == nullptr || of_key.has_some() ? key : *all;
-  AddHeaders("requests", told.requests, &verdict.headers);
-  AddHeaders("tokens", told.tokens, &verdict.headers);
+  const auto tighter = [&](Bucket Use::*bucket) -> const Bucket& {
+    const Bucket& own = key.*bucket;
+    const bool is_tenants = all != nullptr && (all->*bucket).limit > 0 &&
+                            (own.limit == 0 || (all->*bucket).level < own.level);
+    return is_tenants ? all->*bucket : own;
+  };
+  AddHeaders("requests", tighter(&Use::requests), &verdict.headers);
+  AddHeaders("tokens", tighter(&Use::tokens), &verdict.headers);
   return verdict;
 }
 

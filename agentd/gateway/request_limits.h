@@ -5,8 +5,8 @@
 //
 // A bucket for each: it holds what a minute allows, and fills evenly. A request takes one from the
 // first; tokens are counted when an answer has ended, so that the bucket may fall below zero, and
-// requests wait until it is above again. Each gateway counts for itself. Bounds: the keys, and the
-// tenants that have limits.
+// requests wait until it is above again. Each gateway counts for itself. Bounds: the keys, and
+// their tenants.
 
 #include <chrono>
 #include <cstdint>
@@ -32,8 +32,8 @@ class RequestLimits {
   using Time = std::chrono::steady_clock::time_point;
 
   // A request begins, unless it is refused; then nothing was taken. Not for one without a key.
-  // `tenant`: the limits of the key's tenant; null: it has none. Headers tell of the key's limits
-  // or, where it has none, of its tenant's.
+  // `tenant`: the limits of the key's tenant; null: it has none. Headers tell, of the
+  // key's limits and its tenant's, what has less left.
   LimitVerdict Begin(const Principal& principal, Time now,
                      const v1::TenantLimits* tenant = nullptr);
   // One that began is over.
@@ -61,9 +61,6 @@ class RequestLimits {
     uint32_t requests_per_minute = 0;
     uint32_t tokens_per_minute = 0;
     uint32_t concurrent_requests = 0;
-    bool has_some() const {
-      return requests_per_minute > 0 || tokens_per_minute > 0 || concurrent_requests > 0;
-    }
   };
   // `who`: "This API key".
   static std::optional<ApiError> WhyNot(Use& use, const Allowance& allowed, const std::string& who,

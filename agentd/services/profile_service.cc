@@ -33,17 +33,30 @@ void ProfileService::Register(transport::RpcServer& server) {
                      });
 }
 
-absl::Status ProfileService::CheckKnown(const std::string& model) const {
+std::vector<std::string> ProfileService::ModelNames() const {
   const DesiredState& desired = replicator_.desired();
-  if (desired.FindDeployment(model) != nullptr || desired.FindProfile(model) != nullptr ||
-      desired.stopped().contains(model)) {
-    return absl::OkStatus();
-  }
   std::vector<std::string> names;
   for (const auto& [name, deployment] : desired.deployments()) names.push_back(name);
+  for (const auto& [name, deployment] : desired.stopped()) names.push_back(name);
   const v1::ListModelsResponse models = reporter_.Models();
   for (const v1::ModelEntry& entry : models.models()) names.push_back(entry.name());
-  if (std::find(names.begin(), names.end(), model) != names.end()) return absl::OkStatus();
+  return names;
+}
+
+absl::Status ProfileService::CheckNames(const v1::ModelProfile& set) const {
+  const std::vector<std::string> names = ModelNames();
+  const auto is_model = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const std::string& alias : set.aliases()) {
+    if (alias == set.model() || !is_model(alias)) continue;
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                        absl::StrCat("'", alias, "' is a model of this cluster itself"));
+  }
+  const std::string& model = set.model();
+  if (is_model(model) || replicator_.desired().FindProfile(model) != nullptr) {
+    return absl::OkStatus();
+  }
   return ReasonStatus(
       absl::StatusCode::kNotFound, reasons::kModelNotFound,
       absl::StrCat("no model '", model.substr(0, 128),
@@ -51,7 +64,7 @@ absl::Status ProfileService::CheckKnown(const std::string& model) const {
 }
 
 void ProfileService::Change(const v1::ChangeProfileRequest& request, Reply reply) {
-  if (absl::Status known = CheckKnown(request.set().model()); !known.ok()) return reply(known);
+  if (absl::Status fits = CheckNames(request.set()); !fits.ok()) return reply(fits);
   const absl::StatusOr<ProfileChange> change =
       DecideProfile(request, replicator_.desired().profiles());
   if (!change.ok()) return reply(change.status());

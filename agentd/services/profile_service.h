@@ -4,6 +4,9 @@
 // state (cores/model_profile.h); routers put it into requests, gateways know its aliases, and the
 // coordinator unloads by it. Owner thread.
 
+#include <string>
+#include <vector>
+
 #include "agentd/cores/model_profile.h"
 #include "agentd/services/coordinator_way.h"
 #include "agentd/services/status_reporter.h"
@@ -26,8 +29,10 @@ class ProfileService {
   using Reply = transport::RpcServer::Reply<v1::ChangeProfileResponse>;
 
   void Change(const v1::ChangeProfileRequest& request, Reply reply);
-  // MODEL_NOT_FOUND: it is not loaded, no live node has its files, and it has no profile.
-  absl::Status CheckKnown(const std::string& model) const;
+  // Of what is loaded, or loaded again at a start, and of what live nodes have the files of.
+  std::vector<std::string> ModelNames() const;
+  // MODEL_NOT_FOUND: it is none of these, and has no profile. BAD_REQUEST: an alias is one of them.
+  absl::Status CheckNames(const v1::ModelProfile& set) const;
 
   CoordinatorWay way_;
   StateReplicator& replicator_;

@@ -141,8 +141,10 @@ std::optional<PromptStanding> BatchScheduler::StandingOf(RequestId id) const {
   PromptStanding standing;
   standing.is_queued = !sequence.is_running;
   standing.prompt_tokens = sequence.usage.prompt_tokens;
-  standing.cached_tokens = sequence.usage.cached_tokens;
   standing.computed_tokens = std::min(sequence.fed, standing.prompt_tokens);
+  // Before its first step, what it has is what the cache had.
+  standing.cached_tokens =
+      sequence.has_started ? sequence.usage.cached_tokens : standing.computed_tokens;
   return standing;
 }
 

@@ -267,12 +267,13 @@ void ServingLoop::MakeModelDrafts() {
 absl::StatusOr<bool> ServingLoop::RunStep() {
   DropCancelled();
   Take(scheduler_.Expire(Now()));
-  TellProgress();
   TakeColdEvents();
   if (in_flight_.size() < steps_in_flight_max_) {
     MakeModelDrafts();
     NextStep next = scheduler_.Next(Now());
     Take(next.effects);
+    // Now who comes next has a place.
+    TellProgress();
     if (!next.cold.empty()) {
       const absl::Status carried = engine_.RunCold(next.cold);
       if (!carried.ok()) {

@@ -1,4 +1,5 @@
 #include "cli/app.h"
+#include "cli/answer.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -181,7 +182,36 @@ TEST_F(AppTest, InferPrintsTheTextAloneOnStdout) {
 TEST_F(AppTest, AModelCannotSteerTheTerminal) {
   CliWorld world;
   world.out_is_terminal = true;
-  EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "-q"}, world).out, "RDMA is ?[31mquick\n");
+  const std::string out = Run({"model", "infer", "tiny", "-p", "x", "-q"}, world).out;
+  const std::string answer = "RDMA is ?[31mquick\n";
+  ASSERT_GE(out.size(), answer.size());
+  EXPECT_EQ(out.substr(out.size() - answer.size()), answer) << out;
+}
+
+TEST_F(AppTest, ATerminalShowsHowFarThePromptIsUntilTheAnswerComes) {
+  EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "-q"}).out, "RDMA is \x1b[31mquick\n");
+  EXPECT_FALSE(agent_.service.last_infer.progress()) << "a file is told nothing";
+  CliWorld world;
+  world.out_is_terminal = true;
+  const std::string out = Run({"model", "infer", "tiny", "-p", "x", "-q"}, world).out;
+  const size_t told = out.find("reading the prompt: 50 % of 12 tokens");
+  ASSERT_NE(told, std::string::npos) << out;
+  // The line is taken away, and the cursor is there again, before the answer.
+  const size_t cleared = out.find("\x1b[1F\x1b[J", told);
+  ASSERT_NE(cleared, std::string::npos) << out;
+  EXPECT_GT(out.find("RDMA is"), cleared);
+  EXPECT_NE(out.rfind("\x1b[?25h"), std::string::npos);
+  v1::PromptProgress waiting;
+  waiting.set_is_queued(true);
+  waiting.set_prompt_tokens(1);
+  EXPECT_EQ(ProgressText(waiting),
+            "waiting for a turn: other requests are answered first (1 token)");
+  v1::PromptProgress cached;
+  cached.set_prompt_tokens(200'000'000);
+  cached.set_computed_tokens(150'000'000);
+  cached.set_cached_tokens(64);
+  EXPECT_EQ(ProgressText(cached),
+            "reading the prompt: 75 % of 200000000 tokens, 64 of them cached");
 }
 
 TEST_F(AppTest, InferShowsReasoningDimmedAndCalls) {

@@ -107,6 +107,12 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
     for (const v1::GenerateChunk& piece : ThinkersAnswer()) writer->Write(piece);
     return grpc::Status::OK;
   }
+  if (request->progress()) {
+    v1::GenerateChunk told;
+    told.mutable_progress()->set_prompt_tokens(12);
+    told.mutable_progress()->set_computed_tokens(6);
+    writer->Write(told);
+  }
   v1::GenerateChunk chunk;
   chunk.set_text("RDMA is");
   chunk.set_prompt_tokens(12);

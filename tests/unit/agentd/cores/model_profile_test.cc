@@ -93,13 +93,40 @@ TEST(ModelProfile, ChangesAddUpAndAreTakenBackOneByOne) {
   EXPECT_TRUE(profiles.empty()) << "a profile without anything in it is none";
 }
 
+// With a value in each field.
+v1::ModelProfile Full() {
+  v1::ModelProfile profile;
+  profile.set_model("qwen");
+  v1::Sampling& sampling = *profile.mutable_sampling();
+  sampling.set_temperature(0.6);
+  sampling.set_top_p(0.9);
+  sampling.set_top_k(20);
+  sampling.set_min_p(0.1);
+  sampling.set_typical_p(0.9);
+  sampling.set_repetition_penalty(1.1);
+  sampling.set_presence_penalty(0.5);
+  sampling.set_frequency_penalty(0.5);
+  profile.mutable_reasoning()->set_enabled(true);
+  profile.mutable_reasoning()->set_tokens_max(100);
+  profile.set_max_tokens(512);
+  profile.set_idle_unload_s(60);
+  profile.set_pinned(true);
+  profile.add_aliases("sonnet");
+  return profile;
+}
+
 TEST(ModelProfile, EachFieldThatCanBeSetCanBeCleared) {
+  Profiles full = {{"qwen", Full()}};
   for (const absl::string_view field : kProfileFields) {
     v1::ChangeProfileRequest request = Change();
     request.add_cleared(std::string(field));
-    const auto change = DecideProfile(request, {});
-    EXPECT_TRUE(change.ok()) << field << ": " << change.status();
+    const auto change = DecideProfile(request, full);
+    ASSERT_TRUE(change.ok()) << field << ": " << change.status();
+    EXPECT_TRUE(change->response.changed()) << field;
+    EXPECT_LT(change->value.size(), Full().ByteSizeLong()) << field;
+    Carry(request, full);
   }
+  EXPECT_TRUE(full.empty()) << "nothing is left of it";
   v1::ChangeProfileRequest all = Change();
   all.mutable_set()->mutable_sampling()->set_min_p(0.1);
   Profiles profiles;
@@ -133,8 +160,9 @@ TEST(ModelProfile, WhatCannotBeIsRefused) {
     unknown.add_cleared(field);
     EXPECT_THAT(Refusal(unknown), HasSubstr("temperature, top_p")) << field;
   }
-  for (const std::string& alias : {std::string(), std::string("qwen"), std::string("a\nb"),
-                                   std::string(kAliasBytesMax + 1, 'a')}) {
+  for (const std::string& alias :
+       {std::string(), std::string("qwen"), std::string("a\nb"), std::string("claude-*"),
+        std::string("x#2"), std::string(kAliasBytesMax + 1, 'a')}) {
     v1::ChangeProfileRequest bad = Change();
     bad.mutable_set()->add_aliases(alias);
     EXPECT_THAT(Refusal(bad), HasSubstr("no alias")) << alias;
@@ -198,6 +226,47 @@ TEST(ModelProfile, WhatARequestSaysItselfStays) {
   EXPECT_TRUE(request.reasoning().enabled());
   EXPECT_EQ(Json::parse(request.template_arguments_json()), Json({{"style", "short"}, {"n", 2}}));
   EXPECT_EQ(request.max_tokens(), 4u);
+}
+
+// The switch has several names, of which templates follow one: no other may turn it back.
+TEST(ModelProfile, ARequestsOwnWordOnThinkingIsNotTurnedBack) {
+  v1::ModelProfile profile = Sample();
+  profile.set_template_arguments_json(R"({"enable_thinking":false,"style":"short"})");
+  v1::GenerateRequest by_switch;
+  by_switch.add_messages()->set_content("hi");
+  by_switch.mutable_reasoning()->set_enabled(true);
+  ApplyProfile(profile, &by_switch);
+  EXPECT_EQ(Json::parse(by_switch.template_arguments_json()), Json({{"style", "short"}}));
+  EXPECT_TRUE(by_switch.reasoning().enabled());
+  for (const char* own : {R"({"thinking":true})", R"({"reasoning_effort":"high"})"}) {
+    v1::GenerateRequest by_variable;
+    by_variable.add_messages()->set_content("hi");
+    by_variable.set_template_arguments_json(own);
+    ApplyProfile(profile, &by_variable);
+    Json wanted = Json::parse(own);
+    wanted["style"] = "short";
+    EXPECT_EQ(Json::parse(by_variable.template_arguments_json()), wanted);
+    EXPECT_FALSE(by_variable.reasoning().has_enabled()) << own;
+  }
+}
+
+TEST(ModelProfile, TheLongestAnswerIsNoShorterThanARequestsLeast) {
+  v1::GenerateRequest request;
+  request.set_prompt("once");
+  request.set_min_tokens(600);
+  ApplyProfile(Sample(), &request);
+  EXPECT_EQ(request.max_tokens(), 600u);
+}
+
+TEST(ModelProfile, LargeVariablesOfARequestStayAsTheyAre) {
+  v1::GenerateRequest request;
+  request.add_messages()->set_content("hi");
+  const std::string large = Json({{"text", std::string(kOwnArgumentsBytesMax, 'x')}}).dump();
+  request.set_template_arguments_json(large);
+  ApplyProfile(Sample(), &request);
+  EXPECT_EQ(request.template_arguments_json(), large);
+  EXPECT_FALSE(request.reasoning().has_enabled()) << "they may say so";
+  EXPECT_EQ(request.max_tokens(), 512u);
 }
 
 TEST(ModelProfile, OnlyWhatMattersIsPutIntoARequest) {

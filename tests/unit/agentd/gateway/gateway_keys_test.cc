@@ -24,6 +24,9 @@ class TenantBackend : public FakeBackend {
     models.push_back({"threaded", 1'700'000'003, 4096, "law"});
     return models;
   }
+  std::map<std::string, std::string> Aliases() override {
+    return {{"gpt-4o", "threaded"}, {"all", "tiny"}};
+  }
 };
 
 v1::ApiKey Key(const std::string& id) {
@@ -212,6 +215,22 @@ TEST_F(GatewayKeysTest, ATenantsModelIsThereForItsKeysAlone) {
   EXPECT_EQ(Ask(GetWith("/v1/models", Sent(kGood))).body.find("threaded"), std::string::npos);
   EXPECT_EQ(Ask(Chat("nothing", Sent(kGood))).body.find("threaded"), std::string::npos)
       << "nor is it named among those that are loaded";
+}
+
+// Who may not see a model does not learn its name from its aliases, nor loses its own by them.
+TEST_F(GatewayKeysTest, ATenantsAliasesAreThereForItsKeysAlone) {
+  GatewayOptions options;
+  options.aliases = ModelAliases({"gpt-*=tiny"});
+  Start(true, options);
+  const auto models = [&](const char* key) { return Ask(GetWith("/v1/models", Sent(key))).body; };
+  EXPECT_NE(models(kLaw).find("gpt-4o"), std::string::npos);
+  EXPECT_EQ(models(kGood).find("gpt-4o"), std::string::npos);
+  EXPECT_NE(models(kGood).find("\"all\""), std::string::npos);
+  const RawResponse own = Ask(Chat("gpt-4o", Sent(kLaw)));
+  EXPECT_NE(own.body.find("\"model\":\"threaded\""), std::string::npos) << own.body;
+  const RawResponse other = Ask(Chat("gpt-4o", Sent(kGood)));
+  EXPECT_NE(other.body.find("\"model\":\"tiny\""), std::string::npos) << other.body;
+  EXPECT_EQ(models(kOneModel).find("\"all\""), std::string::npos) << "its key is for another";
 }
 
 TEST_F(GatewayKeysTest, BeyondTheRateItIs429WithWhenAndHowMuch) {

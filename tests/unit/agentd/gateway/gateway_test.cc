@@ -227,6 +227,26 @@ TEST_F(GatewayTest, AnEntryRankThatTellsOfThePromptIsNotSilent) {
   }
 }
 
+// An answer that was interrupted, and gets no turn again, is silent all the same.
+TEST_F(GatewayTest, AnAnswerThatOnlyWaitsAgainEndsInTheEnd) {
+  GatewayOptions options;
+  options.silence_ms = milliseconds(300);
+  Start(options);
+  for (const bool stream : {true, false}) {
+    RawHttpClient client(gateway_->port());
+    client.Send(ChatPost(Body("manual", stream)));
+    auto call = backend_.WaitForCall(stream ? 0 : 1);
+    ASSERT_NE(call, nullptr);
+    call->Text("begun");
+    for (int i = 0; i < 60 && !call->cancelled(); ++i) {
+      call->Progress(0, 10, /*is_queued=*/true);
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    EXPECT_TRUE(call->cancelled());
+    EXPECT_NE(client.ReadResponse().body.find("timed_out"), std::string::npos);
+  }
+}
+
 TEST_F(GatewayTest, WhoAsksIsToldHowFarThePromptIs) {
   Start();
   for (const bool is_chat : {true, false}) {

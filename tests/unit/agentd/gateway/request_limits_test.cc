@@ -139,7 +139,7 @@ TEST(RequestLimits, AKeysOwnLimitAndItsTenantsHoldBoth) {
   v1::TenantLimits tenant;
   tenant.set_requests_per_minute(2);
   const LimitVerdict first = limits.Begin(OfTenant("one", 1), now, &tenant);
-  EXPECT_EQ(Header(first, "x-ratelimit-limit-requests"), "1") << "the key's own is told";
+  EXPECT_EQ(Header(first, "x-ratelimit-limit-requests"), "1") << "the key has less left";
   // Refused for the key's own limit, nothing is taken of the tenant's.
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(limits.Begin(OfTenant("one", 1), now, &tenant).refused.has_value());
@@ -165,6 +165,34 @@ TEST(RequestLimits, TokensOfAllKeysCountForTheirTenant) {
   EXPECT_FALSE(limits.Begin(OfTenant("three"), now + seconds(11), &tenant).refused.has_value());
   // Limits that are taken away hold nobody any more.
   EXPECT_FALSE(limits.Begin(OfTenant("four"), now).refused.has_value());
+}
+
+TEST(RequestLimits, WhatATenantOverdrewIsForgottenWithItsLimit) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  v1::TenantLimits tenant;
+  tenant.set_tokens_per_minute(600);
+  EXPECT_FALSE(limits.Begin(OfTenant("one"), now, &tenant).refused.has_value());
+  limits.AddTokens(OfTenant("one"), 100'000, now);
+  EXPECT_TRUE(limits.Begin(OfTenant("one"), now, &tenant).refused.has_value());
+  EXPECT_FALSE(limits.Begin(OfTenant("one"), now).refused.has_value()) << "no limit";
+  EXPECT_FALSE(limits.Begin(OfTenant("one"), now, &tenant).refused.has_value());
+}
+
+TEST(RequestLimits, ATenantsRequestsUnderWayOutliveItsKeysBeingForgotten) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  v1::TenantLimits tenant;
+  tenant.set_concurrent_requests(1);
+  tenant.set_requests_per_minute(100);
+  EXPECT_FALSE(limits.Begin(OfTenant("one"), now, &tenant).refused.has_value());
+  limits.Keep({}, {});
+  EXPECT_TRUE(limits.Begin(OfTenant("two"), now, &tenant).refused.has_value());
+  limits.End(OfTenant("one"));
+  limits.Keep({}, {});
+  const LimitVerdict fresh = limits.Begin(OfTenant("two"), now, &tenant);
+  EXPECT_FALSE(fresh.refused.has_value());
+  EXPECT_EQ(Header(fresh, "x-ratelimit-remaining-requests"), "99") << "it was forgotten";
 }
 
 TEST(RequestLimits, TimesReadAsOpenAisDo) {

@@ -588,6 +588,21 @@ TEST_F(ServingLoopTest, BeyondTheQueueRequestsAreRefused) {
   EXPECT_EQ(refused, 2);
 }
 
+// An idle model's first request has its turn at once.
+TEST_F(ServingLoopTest, WhoDoesNotWaitIsNotToldThatItDoes) {
+  Boot(4096, 1);
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  GenerationJob job = MakeJob(RandomPrompt(3000), 2, 0);
+  job.wants_progress = true;
+  const auto heard = std::make_shared<Heard>();
+  serving.Add(std::move(job), heard);
+  while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
+  EXPECT_TRUE(heard->end.ok()) << heard->end;
+  ASSERT_FALSE(heard->told.empty());
+  for (const v1::PromptProgress& progress : heard->told) EXPECT_FALSE(progress.is_queued());
+  EXPECT_EQ(heard->told[0].prompt_tokens(), 3000u);
+}
+
 TEST_F(ServingLoopTest, WhoWaitsIsToldSoAndNotForEver) {
   Boot(4096, 1);
   traits_.sequences_max = 1;
