@@ -48,13 +48,13 @@ void GenerationFeed::StartNext() {
   choices_[choice].call = backend_.StartGenerate(
       once ? std::move(requests_[choice]) : requests_[choice],
       [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
-        net::post(*feed->io_,
-                  [feed, choice, chunk, come = std::chrono::steady_clock::now()]() mutable {
-                    if (!feed->first_piece_at_ && !chunk.has_progress()) {
-                      feed->first_piece_at_ = come;
-                    }
-                    feed->OnChunk(choice, std::move(chunk));
-                  });
+        net::post(*feed->io_, [feed, choice, chunk = v1::GenerateChunk(chunk),
+                               come = std::chrono::steady_clock::now()]() mutable {
+          if (!feed->first_piece_at_ && !chunk.has_progress()) {
+            feed->first_piece_at_ = come;
+          }
+          feed->OnChunk(choice, std::move(chunk));
+        });
       },
       [feed = shared_from_this(), choice](absl::Status status) {
         net::post(*feed->io_,

@@ -315,7 +315,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
 net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type, HeaderFields more) {
   record_.status = 200;
   ReplyHead head;
-  head.content_type = std::move(content_type);
+  head.content_type = content_type;
   const bool chunked = parser_->get().version() >= 11;
   if (!chunked || state_->draining) keep_alive_ = false;
   head.framing = chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose;
