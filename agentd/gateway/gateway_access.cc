@@ -91,8 +91,9 @@ std::vector<ServedModel> PrincipalBackend::ListModels() {
 }
 
 std::map<std::string, std::string> PrincipalBackend::Aliases() {
-  const std::vector<ServedModel> served = backend_.ListModels();
   std::map<std::string, std::string> seen = backend_.Aliases();
+  if (seen.empty()) return seen;
+  const std::vector<ServedModel> served = backend_.ListModels();
   std::erase_if(seen, [&](const auto& alias) {
     const ServedModel* model = FindModel(served, alias.second);
     return !MaySee(principal_, alias.second, model == nullptr ? "" : model->tenant);

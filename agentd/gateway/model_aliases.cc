@@ -18,9 +18,10 @@ ModelAliases::ModelAliases(const std::vector<std::string>& entries) {
 }
 
 std::string ModelAliases::Resolve(const std::string& name, InferenceBackend& backend) const {
+  const std::map<std::string, std::string> shared = backend.Aliases();
+  if (exact_.empty() && beginnings_.empty() && shared.empty()) return name;
   if (FindModel(backend.ListModels(), DeploymentOfReplica(name)) != nullptr) return name;
   if (const auto exact = exact_.find(name); exact != exact_.end()) return exact->second;
-  const std::map<std::string, std::string> shared = backend.Aliases();
   if (const auto exact = shared.find(name); exact != shared.end()) return exact->second;
   // Of two beginnings of one name the longer one comes later in the map.
   for (auto it = beginnings_.rbegin(); it != beginnings_.rend(); ++it) {
