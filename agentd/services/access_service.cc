@@ -270,10 +270,7 @@ void AccessService::SetTenantHere(const v1::SetTenantRequest& request,
   response.set_changed(value != (present == tenants.end() ? "" : before.SerializeAsString()));
   if (!response.changed()) return reply(response);
   parts_.replicator.Set(absl::StrCat(kTenantPrefix, request.name()), value,
-                        [response, reply](const absl::Status& status) {
-                          if (!status.ok()) return reply(status);
-                          reply(response);
-                        });
+                        AnswerWhenWritten(reply, response));
 }
 
 void AccessService::RegisterLocal(RpcServer& server) {
@@ -290,10 +287,7 @@ template <typename Response>
 void AccessService::Write(const v1::ApiKey& key, const Response& response,
                           const Reply<Response>& reply) {
   parts_.replicator.Write(StateKeyOf(key), key.SerializeAsString(),
-                          [response, reply](const absl::Status& status) {
-                            if (!status.ok()) return reply(status);
-                            reply(response);
-                          });
+                          AnswerWhenWritten(reply, response));
 }
 
 absl::Status AccessService::MakeRoom() {

@@ -140,10 +140,7 @@ void ClusterService::RegisterChanging(RpcServer& server) {
     way_.Unary(kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
       v1::ForgetSpeedsResponse response;
       *response.mutable_forgotten() = parts_.gang_controller.Speeds();
-      parts_.gang_controller.ForgetSpeeds([response, reply](const absl::Status& status) {
-        if (!status.ok()) return reply(status);
-        reply(response);
-      });
+      parts_.gang_controller.ForgetSpeeds(AnswerWhenWritten(reply, response));
     });
   });
   server.HandleUnary(kForgetNode, [this](const Caller& caller, v1::ForgetNodeRequest request,
@@ -485,11 +482,8 @@ void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
                               "deadline of more than a day"));
   }
   if (!change->response.changed()) return reply(change->response);
-  const auto done = [reply, response = change->response](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
-    reply(response);
-  };
-  parts_.replicator.Set(absl::StrCat(kCordonPrefix, request.node_id()), change->value, done);
+  parts_.replicator.Set(absl::StrCat(kCordonPrefix, request.node_id()), change->value,
+                        AnswerWhenWritten(reply, change->response));
 }
 
 void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
@@ -501,21 +495,15 @@ void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
   const absl::StatusOr<MarksChange> change = DecideMarks(request, present);
   if (!change.ok()) return reply(change.status());
   if (!change->response.changed()) return reply(change->response);
-  const auto done = [reply, response = change->response](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
-    reply(response);
-  };
-  parts_.replicator.Set(absl::StrCat(kMarksPrefix, request.node_id()), change->value, done);
+  parts_.replicator.Set(absl::StrCat(kMarksPrefix, request.node_id()), change->value,
+                        AnswerWhenWritten(reply, change->response));
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
   if (parts_.replicator.desired().stopped().contains(name)) {
     // It is not loaded, and is not to be when the cluster is started.
     return parts_.replicator.Remove(absl::StrCat(kStoppedPrefix, name), "",
-                                    [reply](const absl::Status& status) {
-                                      if (!status.ok()) return reply(status);
-                                      reply(v1::UnloadModelResponse());
-                                    });
+                                    AnswerWhenWritten(reply, v1::UnloadModelResponse()));
   }
   if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
     return reply(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,

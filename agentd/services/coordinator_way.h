@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "agentd/cores/election.h"
@@ -19,6 +20,16 @@ namespace macrame::agentd {
 
 // A call that needs a coordinator waits so long for one to be agreed on.
 inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
+
+// What answers a call with `response` once what it tells of is written, or says why it is not.
+template <typename Response>
+std::function<void(const absl::Status&)> AnswerWhenWritten(
+    std::type_identity_t<transport::RpcServer::Reply<Response>> reply, Response response) {
+  return [reply = std::move(reply), response = std::move(response)](const absl::Status& status) {
+    if (!status.ok()) return reply(status);
+    reply(response);
+  };
+}
 
 class CoordinatorWay {
  public:

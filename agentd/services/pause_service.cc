@@ -27,10 +27,7 @@ void PauseService::Pause(v1::PauseOrder order, Reply reply) {
     return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                               "drain, stop or start: the request names none of them"));
   }
-  CarryOut(change->steps, [reply, response = change->response](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
-    reply(response);
-  });
+  CarryOut(change->steps, AnswerWhenWritten(reply, change->response));
 }
 
 void PauseService::CarryOut(const std::vector<PauseChange::Step>& steps, Written done) {

@@ -69,11 +69,8 @@ void ProfileService::Change(const v1::ChangeProfileRequest& request, Reply reply
       DecideProfile(request, replicator_.desired().profiles());
   if (!change.ok()) return reply(change.status());
   if (!change->response.changed()) return reply(change->response);
-  const auto done = [reply, response = change->response](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
-    reply(response);
-  };
-  replicator_.Set(absl::StrCat(kProfilePrefix, request.set().model()), change->value, done);
+  replicator_.Set(absl::StrCat(kProfilePrefix, request.set().model()), change->value,
+                  AnswerWhenWritten(reply, change->response));
 }
 
 }  // namespace macrame::agentd
