@@ -110,6 +110,8 @@ void Agent::Impl::TellOfState() {
   parts_.metrics_service.NoteGangs(parts_.replicator.desired());
   const DesiredState& desired = parts_.replicator.desired();
   parts_.access->SetKeys(desired.api_keys(), desired.tenants());
+  if (parts_.peer_server != nullptr) parts_.peer_server->RecheckPersons();
+  parts_.energy.SetKeys(desired.api_keys());
 }
 
 void Agent::Impl::OnStateChanged() {
@@ -133,9 +135,11 @@ absl::Status Agent::Impl::Start() {
   ReadChanges();
   spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion, parts_.own.identity().hostname(),
                ShortId(parts_.self), parts_.own.identity().incarnation());
+  absl::Status status = StartTraces();
+  if (!status.ok()) return status;
   StartIdentity();
   StartOwnParts();
-  absl::Status status = parts_.local_server->StartUnix(config_.socket_path);
+  status = parts_.local_server->StartUnix(config_.socket_path);
   if (status.ok() && !config_.socket_group.empty()) {
     status = transport::ShareSocket(config_.socket_path, config_.socket_group);
   }
@@ -250,11 +254,21 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
     parts_.gang_controller.NoteDead(node);
     parts_.router.NoteDead(node);
     parts_.enrolment.NoteRevoked(node);
-    parts_.verify_service.NoteGone(node);
+    NoteGone(node);
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);
   parts_.changes.Note(Change::kMembers);
+}
+
+// Before its channel goes: those that ask several nodes at once wait for it no more.
+void Agent::Impl::NoteGone(const NodeId& node) {
+  parts_.energy.NoteGone(node);
+  parts_.event_service.NoteGone(node);
+  parts_.retention_service.NoteGone(node);
+  parts_.link_service.NoteGone(node);
+  parts_.trace_service.NoteGone(node);
+  parts_.verify_service.NoteGone(node);
 }
 
 void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
@@ -298,6 +312,9 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
                                      bool plain) {
   auto server = parts_.platform.MakeServer();
   server->SetMemberCheck([this](const NodeId& node) { return parts_.members.IsMember(node); });
+  server->SetPersonCheck([this](const std::string& key_id, Remote needed) {
+    return parts_.access_file_service.CheckPerson(key_id, needed);
+  });
   parts_.agent_service.Register(*server);
   parts_.cluster_service.Register(*server);
   parts_.link_service.RegisterAgent(*server);
@@ -308,7 +325,17 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.profile_service.Register(*server);
   parts_.enrolment.RegisterAgent(*server);
   parts_.event_service.Register(*server);
+  parts_.energy.Register(*server);
   parts_.access_service.RegisterCluster(*server);
+  // What other agents never ask, and an access file's clusterctl may.
+  parts_.trace_service.RegisterCluster(*server);
+  parts_.verify_service.RegisterCluster(*server);
+  parts_.enrolment.RegisterLocal(*server);
+  parts_.metrics_service.RegisterLocal(*server);
+  parts_.access_service.RegisterLocal(*server);
+  parts_.retention_service.RegisterAgent(*server);
+  parts_.retention_service.RegisterCluster(*server);
+  parts_.access_file_service.RegisterLocal(*server);
   server->SetObserver(AuditObserver(parts_.audit));
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
@@ -394,59 +421,6 @@ void Agent::Impl::TakeInterfaces(const std::vector<discovery::Interface>& interf
   TellSelf();
 }
 
-void Agent::Impl::StartGateway() {
-  if (!config_.gateway_enabled) return;
-  GatewayOptions options;
-  options.bind_address = config_.gateway_bind;
-  options.port = static_cast<uint16_t>(config_.gateway_port);
-  options.allowed_hosts = config_.gateway_hosts;
-  options.tls_certificate = config_.gateway_tls_certificate;
-  options.tls_key = config_.gateway_tls_key;
-  options.keys_required = config_.gateway_keys == "required";
-  options.open = config_.gateway_open;
-  if (!IsLoopbackAddress(config_.gateway_bind)) {
-    // Its own names can't be another site's.
-    const std::string& hostname = parts_.own.identity().hostname();
-    options.allowed_hosts.push_back(hostname);
-    options.allowed_hosts.push_back(absl::StrCat(hostname, ".local"));
-  }
-  options.version = kAgentVersion;
-  options.ask_status = [this](std::function<void(v1::ClusterStatus)> told) {
-    parts_.dispatcher.Post([this, told = std::move(told)]() mutable {
-      parts_.cluster_service.AskStatus(std::move(told));
-    });
-  };
-  options.give_order = [this](Orderer who, ClusterOrder order,
-                              std::function<void(OrderAnswer)> done) {
-    parts_.dispatcher.Post(
-        [this, who = std::move(who), order = std::move(order), done = std::move(done)] {
-          parts_.gateway_orders.Give(who, order, done);
-        });
-  };
-  options.queue_limit = std::chrono::seconds(config_.gateway_queue_limit_s);
-  options.cors_origins = config_.gateway_cors_origins;
-  options.aliases = ModelAliases(config_.gateway_aliases);
-  options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {
-    parts_.metrics_service.Page(accept, std::move(reply));
-  };
-  options.on_request = [this](const RequestRecord& record) {
-    parts_.metrics_service.NoteRequest(record);
-  };
-  absl::StatusOr<std::unique_ptr<Gateway>> gateway =
-      Gateway::Start(options, &parts_.metrics_service.backend(), parts_.access);
-  if (!gateway.ok()) {
-    spdlog::warn("no HTTP gateway on this node: {}", LogText(gateway.status()));
-    gateway_trouble_ = ReasonOf(gateway.status());
-    gateway_trouble_.set_node_id(parts_.self.value());
-    return;
-  }
-  parts_.gateway = std::move(*gateway);
-  parts_.own.SetGatewayPort(parts_.gateway->port());
-  TellSelf();
-  spdlog::info("HTTP gateway at http://{}", HostPort(config_.gateway_bind, parts_.gateway->port()));
-  if (const auto keys = KeysReason()) spdlog::warn("{}", keys->message());
-}
-
 void Agent::Impl::PollSecret() {
   const absl::StatusOr<ClusterTrust> trust = parts_.trust.Load();
   absl::Status status = trust.status();
@@ -481,13 +455,16 @@ void Agent::Impl::Tick() {
   parts_.replicator.Tick();
   parts_.members.Tick();
   parts_.trust.Tick();
+  if (parts_.gateway_certificate != nullptr) parts_.gateway_certificate->Tick();
   parts_.revocations.Tick();
   parts_.enrolment.Tick();
   parts_.links.Tick();
   parts_.gang_controller.Tick();
   parts_.cluster_service.Tick();
   parts_.demand.Tick();
+  parts_.energy.Tick();
   parts_.alerts.Tick();
+  parts_.retention_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   const bool has_members = !table.Members().empty();
   parts_.beacons->SetAllPeersConnected(has_members && table.AllMembersAlive());
@@ -558,7 +535,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     case MembershipChange::kForgotten:
       parts_.reports.Forget(event.node);
       parts_.links.Forget(event.node);
-      parts_.verify_service.NoteGone(event.node);
+      NoteGone(event.node);
       parts_.channels.Forget(event.node);
       parts_.heartbeats.Forget(event.node);
       break;
@@ -655,27 +632,6 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   return request;
 }
 
-// What is to be said of keys, while there are none.
-std::optional<v1::Reason> Agent::Impl::KeysReason() const {
-  if (parts_.gateway == nullptr || !parts_.access->keys()->empty()) return std::nullopt;
-  const std::string place =
-      absl::StrCat("the HTTP API of ", parts_.own.identity().hostname(), " at ",
-                   HostPort(config_.gateway_bind, parts_.gateway->port()));
-  const bool is_local = IsLoopbackAddress(config_.gateway_bind);
-  if (config_.gateway_keys == "required" || (!is_local && !config_.gateway_open)) {
-    return MakeReason(
-        reasons::kGatewayWithoutKeys,
-        absl::StrCat(place, " refuses ",
-                     config_.gateway_keys == "required" ? "everybody" : "other machines",
-                     ": there is no key yet"),
-        parts_.self.value());
-  }
-  if (is_local) return std::nullopt;
-  return MakeReason(reasons::kGatewayOpen,
-                    absl::StrCat(place, " serves whoever reaches it, without a key"),
-                    parts_.self.value());
-}
-
 std::vector<v1::Reason> Agent::Impl::Problems() const {
   std::vector<v1::Reason> problems;
   if (!joined_) {
@@ -704,6 +660,9 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   if (const auto paused = PausedReason(parts_.replicator.desired())) problems.push_back(*paused);
   if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
   if (const auto keys = KeysReason()) problems.push_back(*keys);
+  if (parts_.gateway_certificate != nullptr) {
+    if (const auto https = parts_.gateway_certificate->Problem()) problems.push_back(*https);
+  }
   if (!parts_.audit.trouble().empty()) {
     problems.push_back(MakeReason(
         reasons::kAuditUnwritable,

@@ -42,6 +42,7 @@ class Agent::Impl {
   absl::Status JoinInsecure();
   absl::Status ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials, bool plain);
   void StartBeacons(std::optional<discovery::BeaconTrust> trust);
+  absl::Status StartTraces();
   void StartGateway();
   void PollSecret();
   std::vector<std::string> BeaconInterfaces() const;
@@ -70,6 +71,7 @@ class Agent::Impl {
   void OnMember(const discovery::MembershipEvent& event);
   void OnRenewed(const transport::NodeCredentials& credentials);
   void OnRevoked(const std::set<NodeId>& nodes);
+  void NoteGone(const NodeId& node);
   void NotePeerClock(const NodeId& node, uint64_t sent_unix_ms);
   bool HeardRevoked(const v1::NodeIdentity& identity);
   void OnHeartbeat(const NodeId& from, bool changed);

@@ -1,9 +1,14 @@
 #include "agentd/agent_parts.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/version.h"
+#include "agentd/base/web_url.h"
+#include "agentd/services/webhook.h"
 
 namespace macrame::agentd {
 namespace {
@@ -28,6 +33,7 @@ runtime::SupervisorOptions SupervisorOptionsOf(const Config& config, const State
   options.rankd_path = config.rankd_path;
   options.core_dumps = config.core_dumps;
   options.kv_cache_disk_bytes = static_cast<uint64_t>(config.kv_cache_disk_mib) << 20;
+  options.kv_cache_disk_hours = static_cast<uint32_t>(config.kv_cache_disk_hours);
   options.metal_fast_synch = config.metal_fast_synch == "on"    ? runtime::FastSynch::kOn
                              : config.metal_fast_synch == "off" ? runtime::FastSynch::kOff
                                                                 : runtime::FastSynch::kAuto;
@@ -135,6 +141,16 @@ bool IsServing(const std::vector<v1::RankStatus>& ranks) {
                      [](const v1::RankStatus& rank) { return rank.requests_running() > 0; });
 }
 
+AlertService::Post WebhookOf(transport::Dispatcher& dispatcher, const Config& config) {
+  std::optional<WebUrl> url = ParseWebUrl(config.alert_webhook);
+  if (!url.has_value()) return nullptr;
+  auto webhook =
+      std::make_shared<Webhook>(dispatcher, *std::move(url), config.alert_webhook_authorization);
+  return [webhook](std::string json, std::function<void(const absl::Status&)> done) {
+    webhook->Post(std::move(json), std::move(done));
+  };
+}
+
 AuditEntry AuditOf(const RefusedRequest& refused) {
   AuditEntry entry;
   entry.who = refused.key_id.empty() ? "nobody" : absl::StrCat("key ", refused.key_id);
@@ -170,7 +186,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       election(self, ElectionOptionsOf(config), store->loaded_grant(), platform.Random(),
                dispatcher.Now()),
       channels(platform.ChannelMaker(self)),
-      own_socket([this] { return platform.ConnectToSelf(config.socket_path); }),
+      own_socket([this] { return platform.ConnectToSelf(config.socket_path, self); }),
       replicator(dispatcher, self, *store, election, channels, {},
                  {[this] {
                     if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
@@ -198,6 +214,12 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
       trust(dispatcher, self, config.cluster_secret_file, channels, members, events.on_renewed),
+      gateway_certificate(
+          config.gateway_tls_authority
+              ? std::make_unique<GatewayCertificate>(
+                    GatewayCertificate::Parts{dispatcher, trust, channels, members, own},
+                    config.state_folder, config.gateway_hosts)
+              : nullptr),
       revocations({dispatcher, election, *store, replicator, member_writer, members, channels, self,
                    events.on_revoked}),
       links({dispatcher, own, members, election, replicator, channels,
@@ -219,8 +241,9 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
                       ReconcilerOptionsOf(config), changes),
       router(dispatcher, self, replicator, channels, *supervisor, GiveWayLimit(config)),
+      energy({dispatcher, views, gang_controller, channels, members, self}),
       reporter({dispatcher, election, members, member_writer, views, gang_controller, own, links,
-                events.problems}),
+                energy, events.problems}),
       heartbeats(
           dispatcher, channels, members, self, HeartbeatOptionsOf(config),
           {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
@@ -235,7 +258,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       pause_service({dispatcher, election, channels, own}, replicator),
       profile_service({dispatcher, election, channels, own}, replicator, reporter),
       alerts({dispatcher, election, reporter, self, events.problems}, config.alert_webhook,
-             config.alert_webhook_authorization),
+             WebhookOf(dispatcher, config)),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
@@ -245,14 +268,22 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       demand({dispatcher, election, gang_controller, reporter, router, own_socket,
               replicator.desired()},
              DemandOptionsOf(config)),
-      metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand,
+      metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand, energy,
                        [this] { return gateway.get(); }, GatewayOptions().connections_max}),
       event_service({dispatcher, election, channels, members, views, replicator, self}),
       audit(dispatcher, config.state_folder),
-      access(std::make_shared<GatewayAccess>([this](const RefusedRequest& refused) {
-        dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
-      })),
+      access(std::make_shared<GatewayAccess>(
+          [this](const RefusedRequest& refused) {
+            dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
+          },
+          std::chrono::hours(config.response_retention_h))),
       access_service({{dispatcher, election, channels, own}, replicator, audit}),
+      retention_service({dispatcher, own, channels, members, access}),
+      access_file_service({dispatcher, own, replicator, trust, members,
+                           [this](const transport::Caller& caller, const v1::CreateKeyRequest& key,
+                                  transport::RpcServer::Reply<v1::CreateKeyResponse> reply) {
+                             access_service.CreateKey(caller, key, std::move(reply));
+                           }}),
       gateway_orders({audit, own_socket}),
       local_server(platform.MakeServer()) {
   guard.SetSelf(own.identity());
@@ -272,9 +303,12 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
   enrolment.RegisterLocal(*local_server);
   metrics_service.RegisterLocal(*local_server);
   event_service.Register(*local_server);
+  energy.Register(*local_server);
   gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
   access_service.RegisterCluster(*local_server);
   access_service.RegisterLocal(*local_server);
+  retention_service.RegisterCluster(*local_server);
+  access_file_service.RegisterLocal(*local_server);
   local_server->SetObserver(AuditObserver(audit));
 }
 

@@ -18,6 +18,7 @@
 #include "agentd/gangs/gang_launcher.h"
 #include "agentd/gateway/gateway.h"
 #include "agentd/links/link_table.h"
+#include "agentd/node/gateway_certificate.h"
 #include "agentd/node/heartbeat_sender.h"
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/node_calls.h"
@@ -29,10 +30,12 @@
 #include "agentd/node/rank_orders.h"
 #include "agentd/node/report_table.h"
 #include "agentd/platform.h"
+#include "agentd/services/access_file_service.h"
 #include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/alert_service.h"
 #include "agentd/services/cluster_service.h"
+#include "agentd/services/energy_service.h"
 #include "agentd/services/enrolment_service.h"
 #include "agentd/services/event_service.h"
 #include "agentd/services/gateway_orders.h"
@@ -42,7 +45,9 @@
 #include "agentd/services/model_demand.h"
 #include "agentd/services/pause_service.h"
 #include "agentd/services/profile_service.h"
+#include "agentd/services/retention_service.h"
 #include "agentd/services/status_reporter.h"
+#include "agentd/services/trace_exporter.h"
 #include "agentd/services/trace_service.h"
 #include "agentd/services/verify_service.h"
 #include "agentd/state/audit_log.h"
@@ -105,6 +110,8 @@ struct AgentParts {
   LeaseClient leases;
   MemberWriter member_writer;
   NodeTrust trust;
+  const std::unique_ptr<GatewayCertificate>
+      gateway_certificate;  // null: gateway_tls_authority is not set
   Revocations revocations;
   LinkTable links;
   const std::unique_ptr<ModelLibrary> library;
@@ -116,6 +123,7 @@ struct AgentParts {
   GangLauncher launcher;
   GangController gang_controller;
   GenerateRouter router;
+  EnergyService energy;
   StatusReporter reporter;
   HeartbeatSender heartbeats;
   LinkService link_service;
@@ -133,10 +141,13 @@ struct AgentParts {
   AuditLog audit;
   std::shared_ptr<GatewayAccess> access;  // the gateway has it too
   AccessService access_service;
+  RetentionService retention_service;
+  AccessFileService access_file_service;
   GatewayOrders gateway_orders;
   const std::unique_ptr<transport::RpcServer> local_server;
   std::unique_ptr<transport::RpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;
+  std::unique_ptr<TraceExporter> traces;  // null: none are taken
   std::unique_ptr<Gateway> gateway;
 };
 

@@ -97,6 +97,7 @@ void Agent::Impl::StopWhenTold(MonotonicTime latest) {
     return;
   }
   parts_.gateway.reset();
+  if (parts_.traces != nullptr) parts_.traces->BeginStop();
   parts_.gang_controller.StopLeading();
   // A copy says nothing in the name of the node that it was copied from.
   if (parts_.guard.is_sure()) {

@@ -77,9 +77,9 @@ PeerChannels::MakeChannel MachinePlatform::ChannelMaker(const NodeId& self) {
 }
 
 std::unique_ptr<transport::PeerChannel> MachinePlatform::ConnectToSelf(
-    const std::string& socket_path) {
+    const std::string& socket_path, const NodeId& self) {
   auto channel = std::make_unique<transport::GrpcChannel>(
-      dispatcher_, transport::PlainChannelCredentials(), "", NodeId());
+      dispatcher_, transport::PlainChannelCredentials(), "", self);
   channel->SetAddresses({transport::SocketTarget(socket_path)});
   return channel;
 }

@@ -30,7 +30,8 @@ class MachinePlatform final : public Platform {
       discovery::BeaconServiceCallbacks callbacks) override;
   std::unique_ptr<transport::RpcServer> MakeServer() override;
   PeerChannels::MakeChannel ChannelMaker(const NodeId& self) override;
-  std::unique_ptr<transport::PeerChannel> ConnectToSelf(const std::string& socket_path) override;
+  std::unique_ptr<transport::PeerChannel> ConnectToSelf(const std::string& socket_path,
+                                                        const NodeId& self) override;
 
  private:
   transport::AsioDispatcher& dispatcher_;

@@ -54,8 +54,9 @@ class Platform {
   virtual std::unique_ptr<transport::RpcServer> MakeServer() = 0;
   // What calls the others, in the name of `self`.
   virtual PeerChannels::MakeChannel ChannelMaker(const NodeId& self) = 0;
-  // A channel to the unix socket that this very agent serves.
-  virtual std::unique_ptr<transport::PeerChannel> ConnectToSelf(const std::string& socket_path) = 0;
+  // A channel to the unix socket that this very agent, `self`, serves.
+  virtual std::unique_ptr<transport::PeerChannel> ConnectToSelf(const std::string& socket_path,
+                                                                const NodeId& self) = 0;
 };
 
 }  // namespace macrame::agentd

@@ -1,10 +1,12 @@
 #pragma once
 
-// Calls to the agent on this machine, over its unix socket. Blocking; every call has a limit. The
-// only place of the tool that knows gRPC.
+// Calls to an agent: the one on this machine over its unix socket, or one of a cluster that an
+// access file is of, over mutual TLS. Blocking; every call has a limit. The only place of the tool
+// that knows gRPC.
 //
-// Errors are those that the agent gave, with their Reason; when nobody answers at the socket, it is
-// UNAVAILABLE with AGENT_UNREACHABLE. Cancel() may be called from any thread.
+// Errors are those that the agent gave, with their Reason; when nobody answers, or not within the
+// limit, it is UNAVAILABLE with AGENT_UNREACHABLE; when the agent is older and has no such call,
+// UNIMPLEMENTED with VERSION_SKEW. Cancel() may be called from any thread.
 
 #include <chrono>
 #include <functional>
@@ -20,6 +22,16 @@
 
 namespace macrame::cli {
 
+// Which agent is asked.
+struct AgentPlace {
+  std::string socket_path;
+  std::string access_file;  // set: an agent of its cluster, and not this machine's
+  std::string host;         // of these; empty: whichever answers first (transport/access_file.h)
+
+  // As errors and `version` name it.
+  std::string Text() const;
+};
+
 class AgentClient {
  public:
   // Return false to end the stream; the call then answers OK.
@@ -29,7 +41,10 @@ class AgentClient {
 
   using OnLogs = std::function<void(const v1::LogsChunk& chunk)>;
 
-  explicit AgentClient(const std::string& socket_path);
+  // `answer_limit`: of calls that an agent answers from what it has at hand.
+  static constexpr std::chrono::milliseconds kAnswerLimit{10'000};
+  explicit AgentClient(const AgentPlace& place,
+                       std::chrono::milliseconds answer_limit = kAnswerLimit);
   ~AgentClient();
   AgentClient(const AgentClient&) = delete;
   AgentClient& operator=(const AgentClient&) = delete;
@@ -64,6 +79,7 @@ class AgentClient {
   absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
       const v1::CreateJoinTokenRequest& request);
   absl::StatusOr<v1::JoinClusterResponse> JoinCluster(const v1::JoinClusterRequest& request);
+  absl::StatusOr<v1::GetAuthorityResponse> GetAuthority();
   absl::StatusOr<v1::ApproveNodeResponse> ApproveNode(const v1::ApproveNodeRequest& request);
   absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
   absl::StatusOr<v1::SetCordonResponse> SetCordon(const v1::SetCordonRequest& request);
@@ -78,9 +94,13 @@ class AgentClient {
                            const std::function<void(const v1::ModelVerification&)>& on_progress);
 
   absl::StatusOr<v1::CreateKeyResponse> CreateKey(const v1::CreateKeyRequest& request);
+  absl::StatusOr<v1::CreateAccessFileResponse> CreateAccessFile(
+      const v1::CreateAccessFileRequest& request);
   absl::StatusOr<v1::ListKeysResponse> ListKeys();
+  absl::StatusOr<v1::GetKeyEnergyResponse> GetKeyEnergy();
   absl::StatusOr<v1::SetTenantResponse> SetTenant(const v1::SetTenantRequest& request);
   absl::StatusOr<v1::ListTenantsResponse> ListTenants();
+  absl::StatusOr<v1::EraseTenantResponse> EraseTenant(const std::string& name);
   absl::StatusOr<v1::RevokeKeyResponse> RevokeKey(const v1::RevokeKeyRequest& request);
   absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
   absl::StatusOr<v1::ReadAuditResponse> ReadAudit(const v1::ReadAuditRequest& request);
@@ -91,6 +111,7 @@ class AgentClient {
 
  private:
   class Impl;
+  const std::chrono::milliseconds answer_limit_;
   std::unique_ptr<Impl> impl_;
 };
 

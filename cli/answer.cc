@@ -160,9 +160,10 @@ void Answer::Add(const v1::GenerateChunk& chunk, double now_ms) {
   reasoning_tokens = std::max(reasoning_tokens, chunk.reasoning_tokens());
   for (const v1::ToolCallDelta& delta : chunk.tool_calls()) {
     if (delta.index() >= calls.size()) calls.emplace_back();
-    calls.back().id += delta.id();
-    calls.back().name += delta.name();
-    calls.back().arguments += delta.arguments();
+    AnswerCall& call = calls[std::min<size_t>(delta.index(), calls.size() - 1)];
+    call.id += delta.id();
+    call.name += delta.name();
+    call.arguments += delta.arguments();
   }
   prompt_tokens = std::max(prompt_tokens, chunk.prompt_tokens());
   completion_tokens = std::max(completion_tokens, chunk.completion_tokens());
@@ -209,7 +210,7 @@ absl::StatusOr<std::string> ReadQuestion(std::istream& in) {
 
 Asked Converse(const Invocation& run, const v1::GenerateRequest& request) {
   // A client that was cancelled asks nothing any more: each question has its own.
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   Asked asked;
   AnswerPrinter printer(run);
   const auto begin = std::chrono::steady_clock::now();

@@ -8,13 +8,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/agent_place.h"
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
 #include "cli/help_text.h"
 #include "proto/reasons.h"
 #include "proto/suggestions.h"
 #include "proto/utf8.h"
-#include "transport/unix_socket.h"
 
 namespace macrame::cli {
 namespace {
@@ -33,12 +33,17 @@ const std::map<std::string, ColorMode>& ColorModes() {
 }
 
 struct RawOptions {
-  std::string socket, output, color;
+  PlaceFlags place;
+  std::string output, color;
   bool json = false, quiet = false;
 };
 
 void AddGlobalFlags(CLI::App& app, RawOptions* raw) {
-  app.add_option("--socket", raw->socket, "The agent's socket (MACRAME_SOCKET)");
+  app.add_option("--socket", raw->place.socket, "The agent's socket (MACRAME_SOCKET)");
+  app.add_option("--access", raw->place.access,
+                 "Ask a cluster from another machine, with this access file (MACRAME_ACCESS)");
+  app.add_option("--host", raw->place.host,
+                 "Which of its nodes is asked: a name, an id or NAME[:PORT] (MACRAME_HOST)");
   app.add_option("-o,--output", raw->output, "table, json or yaml (MACRAME_OUTPUT)")
       ->check(CLI::IsMember({"table", "json", "yaml"}));
   app.add_flag("--json", raw->json, "The same as -o json");
@@ -57,8 +62,9 @@ std::string Resolve(const std::string& flag, const std::string& variable,
 absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& environment) {
   GlobalOptions options;
   options.quiet = raw.quiet;
-  options.socket_path =
-      Resolve(raw.socket, environment.variable("MACRAME_SOCKET"), transport::SocketToAsk());
+  absl::StatusOr<AgentPlace> agent = ChooseAgent(raw.place, environment);
+  if (!agent.ok()) return agent.status();
+  options.agent = *std::move(agent);
   const std::string format =
       raw.json ? "json" : Resolve(raw.output, environment.variable("MACRAME_OUTPUT"), "table");
   const auto found = Formats().find(format);
@@ -108,6 +114,7 @@ void AddCommands(CommandTree& tree) {
   CLI::App* cluster = tree.Add(tree.root, "cluster", "Make a cluster; see how it is");
   cluster->require_subcommand(1);
   AddClusterInit(tree, cluster);
+  AddClusterAuthority(tree, cluster);
   AddClusterToken(tree, cluster);
   AddClusterJoin(tree, cluster);
   AddClusterStatus(tree, cluster);

@@ -21,7 +21,7 @@ int RunAuditShow(const Invocation& run, const AuditShowOptions& options) {
   if (!options.since.empty()) {
     request.set_since_unix_ms(UnixMsBefore(options.since, kLongDurationMax));
   }
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.ReadAudit(request);
   if (!response.ok()) return run.Fail(response.status());
   std::vector<Json> entries;
@@ -29,7 +29,7 @@ int RunAuditShow(const Invocation& run, const AuditShowOptions& options) {
     entries.push_back(Json::parse(line, nullptr, /*allow_exceptions=*/false));
   }
   if (run.wants_table()) {
-    *run.environment.out << AuditView(entries, run.environment.terminal_size().columns, run.style);
+    *run.environment.out << AuditView(entries, OutputColumns(run.environment), run.style);
     return kExitOk;
   }
   Json document = Document("AuditLog");
@@ -42,7 +42,7 @@ int RunAuditShow(const Invocation& run, const AuditShowOptions& options) {
 }
 
 int RunAuditVerify(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.VerifyAudit();
   if (!response.ok()) return run.Fail(response.status());
   const bool holds = response->broken_at().empty();
@@ -51,7 +51,8 @@ int RunAuditVerify(const Invocation& run) {
   } else if (holds) {
     *run.environment.out << "The chain holds: " << absl::StrCat(response->entries(), " entries")
                          << " from number " << response->first_sequence() << ".\nLast hash: "
-                         << (response->last_hash().empty() ? "none" : response->last_hash())
+                         << (response->last_hash().empty() ? "none"
+                                                           : Printable(response->last_hash()))
                          << "\n";
   } else {
     *run.environment.out << "The chain is broken at " << Printable(response->broken_at()) << ": "
@@ -62,7 +63,7 @@ int RunAuditVerify(const Invocation& run) {
 }
 
 int RunAuditExport(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::ReadAuditRequest request;
   request.set_from_sequence(1);
   request.set_limit(kPageLines);

@@ -37,11 +37,11 @@ double MsSince(Clock::time_point begin) {
 // Sends the requests; one client a user, all of which Cancel() ends.
 class BenchRunner {
  public:
-  BenchRunner(const BenchOptions& options, const std::string& socket_path, uint64_t seed)
+  BenchRunner(const BenchOptions& options, const AgentPlace& agent, uint64_t seed)
       : options_(options), seed_(seed) {
     const uint32_t users = *std::max_element(options.users.begin(), options.users.end());
     for (uint32_t i = 0; i < users; ++i) {
-      clients_.push_back(std::make_unique<AgentClient>(socket_path));
+      clients_.push_back(std::make_unique<AgentClient>(agent));
     }
   }
 
@@ -141,7 +141,7 @@ std::vector<BenchCase> CasesOf(const BenchOptions& options) {
 }
 
 absl::StatusOr<BenchReport> ReportOn(const Invocation& run, const BenchOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
   BenchReport report;
@@ -164,16 +164,15 @@ absl::StatusOr<BenchReport> ReportOn(const Invocation& run, const BenchOptions& 
 int RunBench(const Invocation& run, const BenchOptions& options) {
   const std::vector<BenchCase> cases = CasesOf(options);
   if (cases.size() > kCasesMax) {
-    *run.environment.err << "error: " << cases.size() << " cases; at most " << kCasesMax
-                         << "\n  next:   ask for fewer --users, --prompt-tokens or "
-                            "--answer-tokens at once\n";
-    return kExitUsage;
+    v1::Reason reason =
+        MakeReason(reasons::kBadRequest, absl::StrCat(cases.size(), " cases; at most ", kCasesMax));
+    reason.set_remedy("ask for fewer --users, --prompt-tokens or --answer-tokens at once");
+    return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, reason));
   }
   auto report = ReportOn(run, options);
   if (!report.ok()) return run.Fail(report.status());
   std::random_device device;
-  BenchRunner runner(options, run.options.socket_path,
-                     (uint64_t{device()} << 32) ^ uint64_t{device()});
+  BenchRunner runner(options, run.options.agent, (uint64_t{device()} << 32) ^ uint64_t{device()});
   InterruptWatch interrupt([&] { runner.Cancel(); });
   const absl::Status warm = runner.WarmUp();
   if (interrupt.interrupted()) return interrupt.exit_code();

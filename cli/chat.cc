@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <istream>
@@ -36,7 +37,6 @@ const v1::DeploymentStatus* FindServed(const v1::ClusterStatus& status, const st
   const auto only = [&](const auto& matches) {
     const v1::DeploymentStatus* found = nullptr;
     for (const v1::DeploymentStatus& deployment : status.deployments()) {
-      if (deployment.state() == v1::DEPLOYMENT_STATE_REMOVING) continue;
       if (!matches(deployment.deployment())) continue;
       if (found != nullptr) return static_cast<const v1::DeploymentStatus*>(nullptr);
       found = &deployment;
@@ -84,12 +84,24 @@ absl::Status NotServed(const v1::ClusterStatus& status, const std::string& name)
   return ReasonStatus(absl::StatusCode::kNotFound, reason);
 }
 
+// Without what is being removed, which answers nobody any more.
+absl::StatusOr<v1::ClusterStatus> StatusOfServed(AgentClient& client) {
+  absl::StatusOr<v1::ClusterStatus> status = client.GetStatus();
+  if (!status.ok()) return status;
+  auto& deployments = *status->mutable_deployments();
+  const auto end = std::remove_if(
+      deployments.begin(), deployments.end(),
+      [](const v1::DeploymentStatus& one) { return one.state() == v1::DEPLOYMENT_STATE_REMOVING; });
+  deployments.erase(end, deployments.end());
+  return status;
+}
+
 // The name that is served, for `run` after it was loaded if it wasn't. Not OK: it was said why, and
 // `exit_code` is set.
 std::optional<std::string> ServedName(const Invocation& run, const ChatOptions& options,
                                       bool may_load, int* exit_code) {
-  AgentClient client(run.options.socket_path);
-  const auto status = client.GetStatus();
+  AgentClient client(run.options.agent);
+  const auto status = StatusOfServed(client);
   if (!status.ok()) {
     *exit_code = run.Fail(status.status());
     return std::nullopt;
@@ -186,9 +198,9 @@ class ChatLoop {
       asked = Converse(run_, session_.Request(question));
     }
     if (forgotten > 0) {
-      *run_.environment.err << run_.err_style.Dim(
-          absl::StrCat("the oldest ", Plural(forgotten, "question"),
-                       " were forgotten: the conversation no longer fits the context\n"));
+      *run_.environment.err << run_.err_style.Dim(absl::StrCat(
+          "the oldest ", Plural(forgotten, "question"), forgotten == 1 ? " was" : " were",
+          " forgotten: the conversation no longer fits the context\n"));
     }
     session_.NoteAnswer(question, asked.answer.text);
     if (asked.interrupted == kExitTerminated) return kExitTerminated;
@@ -210,6 +222,12 @@ class ChatLoop {
   ChatSession session_;
 };
 
+absl::Status Wrong(std::string what, const std::string& remedy) {
+  v1::Reason reason = MakeReason(reasons::kBadRequest, std::move(what));
+  reason.set_remedy(remedy);
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 int RunChat(const Invocation& run, ChatOptions options, bool may_load) {
   const Environment& environment = run.environment;
   if (options.no_thinking) options.settings.thinking = false;
@@ -220,13 +238,10 @@ int RunChat(const Invocation& run, ChatOptions options, bool may_load) {
     options.question = *std::move(read);
   }
   if (is_piped && options.question.empty()) {
-    *environment.err << "error: no question\n  next:   give one as an argument, or pipe it in\n";
-    return kExitUsage;
+    return run.Fail(Wrong("no question", "give one as an argument, or pipe it in"));
   }
   if (options.question.empty() && !run.wants_table()) {
-    *environment.err << "error: a conversation has no documents\n  next:   give a question, or "
-                        "leave -o out\n";
-    return kExitUsage;
+    return run.Fail(Wrong("a conversation has no documents", "give a question, or leave -o out"));
   }
   int code = kExitOk;
   const std::optional<std::string> name = ServedName(run, options, may_load, &code);

@@ -27,7 +27,7 @@ std::string TokenOf(const Invocation& run, const JoinOptions& options) {
 }
 
 int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::JoinClusterRequest request;
   request.set_token(TokenOf(run, options));
   const auto until = std::chrono::steady_clock::now() + ParseDuration(options.wait).value();
@@ -53,7 +53,7 @@ int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
     return kExitOk;
   }
   *run.environment.out << "Joined cluster '" << Printable(response->cluster_name()) << "' ("
-                       << response->cluster_id().substr(0, 8)
+                       << Printable(response->cluster_id().substr(0, 8))
                        << "). This machine has a certificate of its own, which renews itself.\n"
                        << "Next: clusterctl devices list\n";
   return kExitOk;

@@ -117,7 +117,7 @@ int Done(const Invocation& run, std::string_view state, const v1::PauseClusterRe
     run.PrintDocument(document);
     return kExitOk;
   }
-  const std::string models = absl::StrJoin(response.models(), ", ");
+  const std::string models = Printable(absl::StrJoin(response.models(), ", "));
   std::ostream& out = *run.environment.out;
   if (state == "drained") {
     out << "The cluster is drained: no request is under way, and none is taken until 'clusterctl "
@@ -137,7 +137,7 @@ int Done(const Invocation& run, std::string_view state, const v1::PauseClusterRe
 }
 
 int RunDrain(const Invocation& run, const PauseOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = Order(client, v1::PAUSE_ORDER_DRAIN);
   if (!response.ok()) return run.Fail(response.status());
   PauseWait wait(run, client);
@@ -147,7 +147,7 @@ int RunDrain(const Invocation& run, const PauseOptions& options) {
 }
 
 int RunStop(const Invocation& run, const PauseOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto drained = Order(client, v1::PAUSE_ORDER_DRAIN);
   if (!drained.ok()) return run.Fail(drained.status());
   PauseWait wait(run, client);
@@ -163,7 +163,7 @@ int RunStop(const Invocation& run, const PauseOptions& options) {
 }
 
 int RunStart(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = Order(client, v1::PAUSE_ORDER_START);
   if (!response.ok()) return run.Fail(response.status());
   return Done(run, "serving", *response);

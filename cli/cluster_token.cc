@@ -22,7 +22,7 @@ int RunClusterToken(const Invocation& run, const TokenOptions& options) {
       static_cast<uint32_t>(std::chrono::ceil<std::chrono::seconds>(valid_for).count()));
   request.set_uses(options.uses);
   request.set_approve(options.approve);
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.CreateJoinToken(request);
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {

@@ -25,7 +25,7 @@ enum class OutputFormat { kTable, kJson, kYaml };
 
 // Flags that every subcommand takes.
 struct GlobalOptions {
-  std::string socket_path;
+  AgentPlace agent;
   OutputFormat output = OutputFormat::kTable;
   ColorMode color = ColorMode::kAuto;
   bool quiet = false;
@@ -130,6 +130,7 @@ void AddPlan(CommandTree& tree);
 void AddCapacity(CommandTree& tree);
 void AddTopology(CommandTree& tree);
 void AddClusterInit(CommandTree& tree, CLI::App* cluster);
+void AddClusterAuthority(CommandTree& tree, CLI::App* cluster);
 void AddClusterToken(CommandTree& tree, CLI::App* cluster);
 void AddClusterJoin(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);

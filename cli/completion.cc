@@ -130,6 +130,8 @@ Place FindPlace(CLI::App& root, const std::vector<std::string>& words) {
   Place place{&root, "", 0, nullptr};
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
+    // bash takes "--flag=value" apart into three words.
+    if (place.awaits != nullptr && word == "=") continue;
     if (std::exchange(place.awaits, nullptr) != nullptr) continue;
     if (word.size() > 1 && word[0] == '-') {
       const CLI::Option* option = place.app->get_option_no_throw(word);
@@ -152,8 +154,8 @@ Place FindPlace(CLI::App& root, const std::vector<std::string>& words) {
 // Asks, and gives up after kNamesLimit.
 class QuickClient {
  public:
-  explicit QuickClient(const std::string& socket_path)
-      : client_(socket_path), timer_([this] {
+  explicit QuickClient(const AgentPlace& agent)
+      : client_(agent), timer_([this] {
           std::unique_lock lock(mutex_);
           if (!over_.wait_for(lock, kNamesLimit, [this] { return is_over_; })) client_.Cancel();
         }) {}
@@ -175,10 +177,10 @@ class QuickClient {
   std::thread timer_;
 };
 
-std::vector<Candidate> AskNames(LiveNames live, const std::string& socket_path) {
+std::vector<Candidate> AskNames(LiveNames live, const AgentPlace& agent) {
   std::vector<Candidate> names;
   if (live == LiveNames::kNone) return names;
-  QuickClient client(socket_path);
+  QuickClient client(agent);
   if (live == LiveNames::kModels) {
     const auto models = (*client).ListModels();
     if (!models.ok()) return names;
@@ -208,7 +210,7 @@ int RunComplete(const Invocation& run, CLI::App& root, const std::vector<std::st
   for (const std::string& word : marked) words.push_back(word.substr(word.empty() ? 0 : 1));
   Candidates candidates = CandidatesFor(root, words);
   const std::string begun = words.empty() ? "" : words.back();
-  for (Candidate& name : AskNames(candidates.live, run.options.socket_path)) {
+  for (Candidate& name : AskNames(candidates.live, run.options.agent)) {
     name.word = candidates.prefix + name.word;
     if (absl::StartsWith(name.word, begun)) candidates.words.push_back(std::move(name));
   }

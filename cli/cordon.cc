@@ -42,7 +42,7 @@ absl::StatusOr<v1::SetCordonResponse> Order(AgentClient& client, const std::stri
 }
 
 int RunCordon(const Invocation& run, const std::string& name, v1::CordonOrder order) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::ClusterStatus status;
   const auto response = Order(client, name, order, 0, &status);
   if (!response.ok()) return run.Fail(response.status());
@@ -129,7 +129,7 @@ class DrainWait {
 };
 
 int RunDrain(const Invocation& run, const DrainOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::ClusterStatus status;
   const auto deadline = *ParseDuration(options.deadline);
   const auto response = Order(client, options.node, v1::CORDON_ORDER_DRAIN,

@@ -70,7 +70,9 @@ class Bundle {
 
   absl::Status Pack(const std::string& path) {
     if (!missing_.empty()) Write("missing.txt", missing_);
-    return OutputOf("tar", {"-czf", path, "-C", above_.string(), name_}, "").status();
+    // tar takes what stands before a colon for a machine, unless there is a slash before it.
+    const std::string whole = std::filesystem::absolute(path).string();
+    return OutputOf("tar", {"-czf", whole, "-C", above_.string(), name_}, "").status();
   }
 
  private:
@@ -106,7 +108,7 @@ int RunBundle(const Invocation& run, const BundleOptions& options) {
   if (!bundle.is_open()) {
     return run.Fail(absl::PermissionDeniedError("no temporary folder can be made"));
   }
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   bundle.WriteAnswer("status", "ClusterStatus", status);
   bundle.WriteAnswer("version", "Version", client.Version());

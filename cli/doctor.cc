@@ -35,9 +35,9 @@ int Explain(const Invocation& run, const std::string& code) {
     *run.environment.out << text;
     return kExitOk;
   }
-  *run.environment.err << "error: no reason code '" << Printable(code)
-                       << "'\n  next:   cli/LINKS.md of the sources lists them all\n";
-  return kExitNotFound;
+  v1::Reason reason = MakeReason(reasons::kInternal, absl::StrCat("no reason code '", code, "'"));
+  reason.set_remedy("cli/LINKS.md of the sources lists them all");
+  return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, reason));
 }
 
 // Both or none: what can't be written is said.
@@ -46,13 +46,15 @@ bool Write(const Invocation& run, const std::string& path, const std::string& te
   file << text;
   file.close();
   if (file) return true;
-  *run.environment.err << "error: can't write " << Printable(path) << "\n";
+  v1::Reason reason = MakeReason(reasons::kInternal, absl::StrCat("can't write ", path));
+  reason.set_remedy("name a file in a folder that you may write to");
+  run.Fail(ReasonStatus(absl::StatusCode::kUnknown, reason));
   return false;
 }
 
 int RunDoctor(const Invocation& run, const DoctorOptions& options) {
   if (!options.explain.empty()) return Explain(run, options.explain);
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, options.nodes);
   if (!ids.ok()) return run.Fail(ids.status());
   v1::DiagnoseRequest request;

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "cli/format/event_view.h"
+#include "cli/format/new_events.h"
 #include "cli/interrupt.h"
 
 namespace macrame::cli {
@@ -18,59 +17,24 @@ namespace {
 constexpr std::chrono::milliseconds kAskPause{500};
 // Agents' clocks and answers may be so far apart: what is asked for anew overlaps.
 constexpr uint64_t kOverlapMs = 15'000;
-// What two agents say of one event stands at most so far apart, as agents themselves count it.
-constexpr uint64_t kOneEventMs = 10'000;
-
 struct EventsOptions {
   std::string since;
   bool follow = false;
 };
 
-class EventPrinter {
- public:
-  explicit EventPrinter(const Invocation& run) : run_(run) {}
-
-  // Those that were not printed yet.
-  void PrintNew(const v1::ListEventsResponse& response) {
-    for (const v1::Event& event : response.events()) {
-      newest_ = std::max(newest_, event.at_unix_ms());
-      if (!NotePrinted(event)) continue;
-      if (run_.wants_table()) {
-        *run_.environment.out << EventLine(event, run_.style);
-      } else {
-        *run_.environment.out << Document("Event", event).dump() << "\n";
-      }
+void Print(const Invocation& run, const std::vector<v1::Event>& events) {
+  for (const v1::Event& event : events) {
+    if (run.wants_table()) {
+      *run.environment.out << EventLine(event, run.style);
+    } else {
+      *run.environment.out << Document("Event", event).dump() << "\n";
     }
-    *run_.environment.out << std::flush;
   }
-  uint64_t newest() const { return newest_; }
-
- private:
-  struct Printed {
-    uint64_t at_unix_ms = 0;
-    std::string seen_by;
-  };
-
-  // False: it was printed, or what another agent says of it.
-  bool NotePrinted(const v1::Event& event) {
-    std::vector<Printed>& printed =
-        printed_[absl::StrCat(event.kind(), "\n", event.subject(), "\n", event.message())];
-    for (const Printed& one : printed) {
-      const uint64_t apart = std::max(one.at_unix_ms, event.at_unix_ms()) -
-                             std::min(one.at_unix_ms, event.at_unix_ms());
-      if (one.seen_by == event.seen_by() ? apart == 0 : apart <= kOneEventMs) return false;
-    }
-    printed.push_back({event.at_unix_ms(), event.seen_by()});
-    return true;
-  }
-
-  const Invocation& run_;
-  std::map<std::string, std::vector<Printed>> printed_;  // by what happened to whom
-  uint64_t newest_ = 0;
-};
+  *run.environment.out << std::flush;
+}
 
 int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest request) {
-  EventPrinter printer(run);
+  NewEvents events;
   InterruptWatch interrupt([&] { client.Cancel(); });
   bool has_answered = false;
   while (!interrupt.interrupted() && run.environment.out->good()) {
@@ -79,8 +43,8 @@ int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest req
     if (!response.ok() && !has_answered) return run.Fail(response.status());
     if (response.ok()) {
       has_answered = true;
-      printer.PrintNew(*response);
-      const uint64_t newest = printer.newest();
+      Print(run, events.Take(*response));
+      const uint64_t newest = events.newest_unix_ms();
       if (newest > kOverlapMs) {
         request.set_since_unix_ms(std::max(request.since_unix_ms(), newest - kOverlapMs));
       }
@@ -91,7 +55,7 @@ int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest req
 }
 
 int RunEvents(const Invocation& run, const EventsOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::ListEventsRequest request;
   if (!options.since.empty()) {
     request.set_since_unix_ms(UnixMsBefore(options.since, kDurationMax));

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -22,7 +23,7 @@ struct ExportOptions {
 };
 
 int RunExport(const Invocation& run, const ExportOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, options.nodes);
   if (!ids.ok()) return run.Fail(ids.status());
   v1::ExportHostfileRequest request;
@@ -79,7 +80,7 @@ Validated Validate(const Invocation& run, const std::string& text) {
   Validated out;
   out.faults = transport::CheckHostfile(text, {}, &out.unchecked);
   if (out.unchecked.empty()) return out;
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto view = client.GetLinks();
   if (!view.ok()) {
     out.why = absl::StrCat("no agent told it (", ReasonOf(view.status()).code(), ")");
@@ -92,9 +93,11 @@ Validated Validate(const Invocation& run, const std::string& text) {
 
 int RunValidate(const Invocation& run, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    *run.environment.err << "error: can't read " << Printable(path) << "\n";
-    return kExitNotFound;
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(path, error)) {
+    v1::Reason reason = MakeReason(reasons::kInternal, absl::StrCat("can't read ", path));
+    reason.set_remedy("name the host file; 'clusterctl export hostfile' prints one");
+    return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, reason));
   }
   std::string text(kHostfileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

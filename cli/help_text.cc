@@ -31,6 +31,9 @@ constexpr std::array kExamples = {
     Examples{"clusterctl cluster init", "  clusterctl cluster init --name lab\n"},
     Examples{"clusterctl cluster join", "  clusterctl cluster join TOKEN\n"},
     Examples{"clusterctl cluster token", "  clusterctl cluster token\n"},
+    Examples{"clusterctl cluster authority",
+             "  clusterctl cluster authority > cluster.pem\n"
+             "  curl --cacert cluster.pem https://mini-1.local:8080/v1/models\n"},
     Examples{"clusterctl model load",
              "  clusterctl model load qwen3-4b\n"
              "  clusterctl model load ./my-model --name chat --context 8192\n"
@@ -101,10 +104,15 @@ constexpr std::array kExamples = {
              "  clusterctl help --man > /usr/local/share/man/man1/clusterctl.1\n"},
     Examples{"clusterctl key create",
              "  clusterctl key create --name laptop\n"
-             "  clusterctl key create --name app --limit 60 --model qwen3-4b --expires 30d\n"},
+             "  clusterctl key create --name app --limit 60 --model qwen3-4b --expires 30d\n"
+             "  clusterctl key create --name laptop --access-file laptop.access\n"},
     Examples{"clusterctl key list", "  clusterctl key list\n"},
     Examples{"clusterctl key revoke", "  clusterctl key revoke laptop\n"},
     Examples{"clusterctl key rotate", "  clusterctl key rotate 0a1b2c3d4e5f\n"},
+    Examples{"clusterctl tenant set",
+             "  clusterctl tenant set law --limit 600 --concurrent 8\n"
+             "  clusterctl tenant set law --retention 24h --memory-only on\n"},
+    Examples{"clusterctl tenant erase", "  clusterctl tenant erase law\n"},
     Examples{"clusterctl audit show", "  clusterctl audit show --since 1d\n"},
     Examples{"clusterctl audit verify", "  clusterctl audit verify\n"},
     Examples{"clusterctl audit export", "  clusterctl audit export > audit.jsonl\n"},

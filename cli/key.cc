@@ -1,21 +1,30 @@
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "cli/format/access_view.h"
+#include "proto/reasons.h"
+#include "transport/access_file.h"
+#include "transport/private_file.h"
+#include "transport/trust.h"
 
 namespace macrame::cli {
 namespace {
 
+constexpr uint64_t kAccessFileDefaultMs = 90ull * 24 * 60 * 60 * 1000;
+
 struct KeyOptions {
   std::string name;
-  std::vector<std::string> scopes{"infer"};
+  std::vector<std::string> scopes;  // none: infer, of an access file infer and operate
   std::string expires;
   uint32_t requests = 0, tokens = 0, concurrent = 0;
   std::vector<std::string> models;
   std::string tenant;
+  std::string access_file;
 };
 
 // The key alone on stdout, so that a script can take it; the rest for people.
@@ -23,14 +32,13 @@ void TellKey(const Invocation& run, const std::string& secret_key, const v1::Api
   *run.environment.out << secret_key << "\n" << std::flush;
   if (run.options.quiet) return;
   *run.environment.err << "This key is shown once; only a digest of it is kept. Its id is "
-                       << key.id() << ", it expires " << TimeText(key.expires_unix_ms())
+                       << Printable(key.id()) << ", it expires " << TimeText(key.expires_unix_ms())
                        << ", its limits: " << LimitsText(key) << ".\n"
                        << "Programs send it as 'Authorization: Bearer KEY' (OPENAI_API_KEY).\n";
 }
 
-int RunKeyCreate(const Invocation& run, const KeyOptions& options) {
-  v1::CreateKeyRequest request;
-  v1::ApiKey& key = *request.mutable_key();
+v1::ApiKey KeyOf(const KeyOptions& options) {
+  v1::ApiKey key;
   key.set_name(options.name);
   for (const std::string& scope : NamesIn(options.scopes)) key.add_scopes(scope);
   if (!options.expires.empty()) {
@@ -42,7 +50,63 @@ int RunKeyCreate(const Invocation& run, const KeyOptions& options) {
   key.set_concurrent_requests(options.concurrent);
   for (const std::string& model : options.models) key.add_models(model);
   key.set_tenant(options.tenant);
-  AgentClient client(run.options.socket_path);
+  return key;
+}
+
+absl::Status CheckNewFile(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kAlreadyExists, reasons::kBadRequest,
+                      absl::StrCat(path, " is there already; name another file"));
+}
+
+// The file is looked at before the key is made; a key whose file can't be written is ended.
+int RunAccessFile(const Invocation& run, const KeyOptions& options) {
+  if (absl::Status fits = CheckNewFile(options.access_file); !fits.ok()) return run.Fail(fits);
+  v1::CreateAccessFileRequest request;
+  *request.mutable_key() = KeyOf(options);
+  if (options.scopes.empty()) {
+    request.mutable_key()->add_scopes("infer");
+    request.mutable_key()->add_scopes("operate");
+  }
+  if (options.expires.empty()) {
+    request.mutable_key()->set_expires_unix_ms(NowUnixMs() + kAccessFileDefaultMs);
+  }
+  AgentClient client(run.options.agent);
+  auto response = client.CreateAccessFile(request);
+  if (!response.ok()) return run.Fail(response.status());
+  std::string text = transport::FormatAccessFile(response->file());
+  absl::Status written = transport::WriteNewPrivateFile(options.access_file, text);
+  transport::Wipe(text);
+  if (!written.ok()) {
+    v1::RevokeKeyRequest revoke;
+    revoke.set_key(response->key().id());
+    (void)client.RevokeKey(revoke);
+    return run.Fail(written);
+  }
+  const v1::ApiKey& key = response->key();
+  if (!run.wants_table()) {
+    run.PrintDocument(Document("CreatedKey", key));
+    return kExitOk;
+  }
+  *run.environment.out << "Wrote " << Printable(options.access_file) << " for cluster "
+                       << Printable(response->file().cluster_name()) << ": key " << key.id()
+                       << ", scopes " << absl::StrJoin(key.scopes(), ", ") << ", expires "
+                       << TimeText(key.expires_unix_ms()) << ".\n";
+  if (run.options.quiet) return kExitOk;
+  *run.environment.err << "Move it to the other machine, with mode 0600; there\n"
+                       << "  clusterctl --access FILE status\n"
+                       << "or put it at ~/.macrame/cluster.access. 'clusterctl key revoke "
+                       << key.id() << "' ends it.\n";
+  return kExitOk;
+}
+
+int RunKeyCreate(const Invocation& run, const KeyOptions& options) {
+  if (!options.access_file.empty()) return RunAccessFile(run, options);
+  v1::CreateKeyRequest request;
+  *request.mutable_key() = KeyOf(options);
+  if (options.scopes.empty()) request.mutable_key()->add_scopes("infer");
+  AgentClient client(run.options.agent);
   const auto response = client.CreateKey(request);
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {
@@ -54,14 +118,19 @@ int RunKeyCreate(const Invocation& run, const KeyOptions& options) {
 }
 
 int RunKeyList(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.ListKeys();
   if (!response.ok()) return run.Fail(response.status());
+  // An agent of another version does not tell; keys are listed all the same.
+  const v1::GetKeyEnergyResponse energy =
+      client.GetKeyEnergy().value_or(v1::GetKeyEnergyResponse());
   if (!run.wants_table()) {
-    run.PrintDocument(Document("KeyList", *response));
+    Json document = Document("KeyList", *response);
+    document["energy"] = MessageToJson(energy);
+    run.PrintDocument(document);
     return kExitOk;
   }
-  *run.environment.out << KeysView(*response, NowUnixMs(), run.environment.terminal_size().columns,
+  *run.environment.out << KeysView(*response, energy, NowUnixMs(), OutputColumns(run.environment),
                                    run.style);
   return kExitOk;
 }
@@ -69,14 +138,14 @@ int RunKeyList(const Invocation& run) {
 int RunKeyRevoke(const Invocation& run, const std::string& name) {
   v1::RevokeKeyRequest request;
   request.set_key(name);
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.RevokeKey(request);
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {
     run.PrintDocument(Document("RevokedKey", *response));
     return kExitOk;
   }
-  *run.environment.out << "Revoked: key " << response->key().id()
+  *run.environment.out << "Revoked: key " << Printable(response->key().id())
                        << (response->key().name().empty()
                                ? ""
                                : absl::StrCat(" (", Printable(response->key().name()), ")"))
@@ -87,7 +156,7 @@ int RunKeyRevoke(const Invocation& run, const std::string& name) {
 int RunKeyRotate(const Invocation& run, const std::string& name) {
   v1::RotateKeyRequest request;
   request.set_key(name);
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.RotateKey(request);
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {
@@ -123,6 +192,12 @@ void AddKeyCreate(CommandTree& tree, CLI::App* key) {
       ->check(NamesSomething);
   command->add_option("--tenant", options->tenant,
                       "Whose it is: it also gets the models that were loaded for this tenant");
+  command
+      ->add_option("--access-file", options->access_file,
+                   "Write no key but this file, for clusterctl on a machine without an agent "
+                   "(scopes infer and operate, 90d)")
+      ->check(NamesSomething)
+      ->excludes("--model", "--tenant", "--limit", "--tokens-per-minute", "--concurrent");
   tree.OnChosen(command, [options](const Invocation& run) { return RunKeyCreate(run, *options); });
 }
 

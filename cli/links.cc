@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/format/links_view.h"
 #include "cli/format/reason_text.h"
@@ -16,7 +17,7 @@ struct LinksOptions {
 };
 
 int RunLinks(const Invocation& run, const LinksOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, options.nodes);
   if (!ids.ok()) return run.Fail(ids.status());
   const auto view = client.GetLinks();
@@ -31,7 +32,7 @@ int RunLinks(const Invocation& run, const LinksOptions& options) {
 }
 
 int RunRecheck(const Invocation& run, const LinksOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, options.nodes);
   if (!ids.ok()) return run.Fail(ids.status());
   InterruptWatch interrupt([&client] { client.Cancel(); });
@@ -57,7 +58,7 @@ int RunRecheck(const Invocation& run, const LinksOptions& options) {
 }
 
 int RunBench(const Invocation& run, const LinksOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, options.nodes);
   if (!ids.ok()) return run.Fail(ids.status());
   const auto view = client.GetLinks();
@@ -87,7 +88,7 @@ int RunBench(const Invocation& run, const LinksOptions& options) {
 }
 
 int RunStats(const Invocation& run, bool network) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto view = client.GetLinks();
   if (!view.ok()) return run.Fail(view.status());
   const auto status = client.GetStatus();
@@ -109,9 +110,8 @@ int RunStats(const Invocation& run, bool network) {
       if (rank.rank() != 0 || rank.group_size() < 2) continue;
       *run.environment.out << Printable(deployment.deployment().name()) << ": " << rank.group_size()
                            << " ranks over " << Printable(rank.backend())
-                           << ", small collectives p50 "
-                           << static_cast<int>(rank.collective_us_p50()) << " us, p99 "
-                           << static_cast<int>(rank.collective_us_p99()) << " us, "
+                           << absl::StrFormat(", small collectives p50 %.0f us, p99 %.0f us, ",
+                                              rank.collective_us_p50(), rank.collective_us_p99())
                            << GiB(rank.collective_bytes()) << " sent by rank 0\n";
     }
   }
@@ -122,10 +122,10 @@ int RunStats(const Invocation& run, bool network) {
   }
   for (const v1::NodePath& path : view->links().paths()) {
     if (path.to_node_id() < path.from_node_id()) continue;
-    *run.environment.out << NameIn(*view, path.from_node_id()) << " - "
-                         << NameIn(*view, path.to_node_id()) << ": round trip "
+    *run.environment.out << Printable(NameIn(*view, path.from_node_id())) << " - "
+                         << Printable(NameIn(*view, path.to_node_id())) << ": round trip "
                          << (path.round_trip_us() > 0
-                                 ? std::to_string(static_cast<int>(path.round_trip_us())) + " us"
+                                 ? absl::StrFormat("%.0f us", path.round_trip_us())
                                  : std::string("not measured yet"))
                          << "\n";
   }

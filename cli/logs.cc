@@ -57,7 +57,7 @@ int ReadDefaultLog(const Invocation& run, const LogsOptions& options,
 }
 
 int RunLogs(const Invocation& run, const LogsOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   InterruptWatch interrupt([&client] { client.Cancel(); });
   v1::LogsRequest request;
   request.set_lines(options.lines);
@@ -89,6 +89,8 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
       Json document = Document("Logs");
       document["lines"] = Json::array();
       while (!lines.whole.empty()) document["lines"].push_back(lines.Take());
+      // A last line that no line break ends.
+      if (!lines.rest.empty()) document["lines"].push_back(Printable(lines.rest));
       run.PrintDocument(document);
     }
     return kExitOk;

@@ -7,7 +7,7 @@ namespace {
 
 int RunMetrics(const Invocation& run, std::string format) {
   if (format.empty()) format = run.options.output == OutputFormat::kJson ? "json" : "prometheus";
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto text = client.GetMetrics(format);
   if (!text.ok()) return run.Fail(text.status());
   *run.environment.out << *text;

@@ -27,10 +27,9 @@ double MillisecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 // The highest that each node's GPU was seen at, while `done` is not set.
-std::map<std::string, double> WatchGpus(const std::string& socket_path,
-                                        const std::atomic<bool>& done) {
+std::map<std::string, double> WatchGpus(const AgentPlace& agent, const std::atomic<bool>& done) {
   std::map<std::string, double> highest;
-  AgentClient client(socket_path);
+  AgentClient client(agent);
   while (!done) {
     const v1::ClusterStatus status = client.GetStatus().value_or(v1::ClusterStatus());
     for (const v1::NodeStatus& node : status.nodes()) {
@@ -44,12 +43,12 @@ std::map<std::string, double> WatchGpus(const std::string& socket_path,
   return highest;
 }
 
-absl::StatusOr<LoadTrial> TryIt(const std::string& socket_path, const v1::DeploymentStatus& model,
+absl::StatusOr<LoadTrial> TryIt(const AgentPlace& agent, const v1::DeploymentStatus& model,
                                 bool has_gpus) {
   LoadTrial trial;
   std::atomic<bool> done = false;
-  std::thread gpus([&] { trial.gpu_busy = WatchGpus(socket_path, done); });
-  AgentClient client(socket_path);
+  std::thread gpus([&] { trial.gpu_busy = WatchGpus(agent, done); });
+  AgentClient client(agent);
   v1::GenerateRequest request;
   const std::string& name = model.deployment().name();
   request.set_deployment(name);  // this replica, when there are several
@@ -148,7 +147,7 @@ std::vector<const v1::DeploymentStatus*> ReplicasOf(const v1::ClusterStatus& sta
   return replicas;
 }
 
-ReplicaChecks Check(const std::string& socket_path, const v1::ClusterStatus& status,
+ReplicaChecks Check(const AgentPlace& agent, const v1::ClusterStatus& status,
                     const v1::DeploymentStatus& model) {
   ReplicaChecks replica;
   replica.name = model.deployment().name();
@@ -157,7 +156,7 @@ ReplicaChecks Check(const std::string& socket_path, const v1::ClusterStatus& sta
                                      absl::StrCat(replica.name, " is not ready"));
     return replica;
   }
-  const auto trial = TryIt(socket_path, model, HasGpus(status, model));
+  const auto trial = TryIt(agent, model, HasGpus(status, model));
   replica.not_tried = trial.status();
   if (trial.ok()) replica.checks = CheckLoad(model, status, *trial);
   return replica;
@@ -237,14 +236,14 @@ absl::Status NotLoaded(AgentClient& client, const std::string& name) {
 }
 
 int RunModelCheck(const Invocation& run, const std::string& name) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   const auto models = ReplicasOf(*status, name);
   if (models.empty()) return run.Fail(NotLoaded(client, name));
   std::vector<ReplicaChecks> replicas;
   for (const v1::DeploymentStatus* model : models) {
-    replicas.push_back(Check(run.options.socket_path, *status, *model));
+    replicas.push_back(Check(run.options.agent, *status, *model));
   }
   if (replicas.size() == 1 && !replicas.front().not_tried.ok()) {
     return run.Fail(replicas.front().not_tried);

@@ -113,8 +113,9 @@ int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI:
   const bool from_stdin = prompt == "-" || command.get_option("--prompt")->count() == 0;
   if (from_stdin) {
     if (prompt != "-" && environment.in_is_terminal) {
-      *environment.err << "error: no prompt\n  next:   add --prompt \"...\", or pipe it in\n";
-      return kExitUsage;
+      v1::Reason reason = MakeReason(reasons::kBadRequest, "no prompt");
+      reason.set_remedy("add --prompt \"...\", or pipe it in");
+      return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, reason));
     }
     auto read = ReadQuestion(*environment.in);
     if (!read.ok()) return run.Fail(read.status());

@@ -5,7 +5,7 @@ namespace macrame::cli {
 namespace {
 
 int RunModelList(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto models = client.ListModels();
   if (!models.ok()) return run.Fail(models.status());
   if (run.wants_table()) {

@@ -26,7 +26,7 @@ struct LoadOptions {
 };
 
 int RunModelLoad(const Invocation& run, const LoadOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto placement = ResolvePlacement(options.placement, client);
   if (!placement.ok()) return run.Fail(placement.status());
   v1::LoadModelRequest request;

@@ -116,7 +116,7 @@ int Show(const Invocation& run, AgentClient& client, const std::string& model) {
 }
 
 int RunModelProfile(const Invocation& run, const ProfileOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto request = RequestOf(options);
   if (!request.ok()) return run.Fail(request.status());
   if (!ChangesSomething(*request)) return Show(run, client, options.model);

@@ -4,19 +4,21 @@
 #include "cli/command.h"
 #include "cli/format/timings_view.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
 
 int RunModelStats(const Invocation& run, const std::string& name) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   Json document = Document("ModelStats");
   document["items"] = Json::array();
   std::string text;
   for (const v1::DeploymentStatus& deployment : status->deployments()) {
-    if (!name.empty() && deployment.deployment().name() != name) continue;
+    const std::string& own = deployment.deployment().name();
+    if (!name.empty() && own != name && DeploymentOfReplica(own) != name) continue;
     absl::StrAppend(&text, text.empty() ? "" : "\n",
                     TimingsView(*status, deployment, OutputColumns(run.environment), run.style));
     document["items"].push_back(TimingsJson(deployment));

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/format/model_view.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 #include "proto/suggestions.h"
 
 namespace macrame::cli {
@@ -15,14 +16,16 @@ struct ModelStatusOptions {
 };
 
 int RunModelStatus(const Invocation& run, const ModelStatusOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   v1::ClusterStatus chosen;
   std::vector<std::string> names;
   for (const v1::DeploymentStatus& one : status->deployments()) {
-    names.push_back(one.deployment().name());
-    if (options.model.empty() || one.deployment().name() == options.model) {
+    const std::string& own = one.deployment().name();
+    names.push_back(own);
+    if (options.model.empty() || own == options.model ||
+        DeploymentOfReplica(own) == options.model) {
       *chosen.add_deployments() = one;
     }
   }

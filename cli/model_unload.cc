@@ -7,7 +7,7 @@ namespace macrame::cli {
 namespace {
 
 int RunModelUnload(const Invocation& run, const std::string& name) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   int given = 0;
   const absl::Status done = GiveOrder([&] {
     ++given;

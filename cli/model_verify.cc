@@ -45,7 +45,7 @@ absl::Status NotFound(const v1::ModelVerification& verification) {
 }
 
 int RunModelVerify(const Invocation& run, const VerifyOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   v1::VerifyModelRequest request;

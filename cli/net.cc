@@ -31,13 +31,19 @@ struct NetOptions {
   bool yes = false;
 };
 
-// Words with "double quotes" around those that hold blanks, as plans write them.
+// Words with "double quotes" around those that hold blanks, as plans write them: within these, a
+// backslash stands before what a shell would take for its own.
 std::vector<std::string> Words(const std::string& command) {
   std::vector<std::string> words;
   std::string word;
-  bool quoted = false, any = false;
+  bool quoted = false, any = false, escaped = false;
   for (const char c : command) {
-    if (c == '"') {
+    if (escaped) {
+      word.push_back(c);
+      escaped = false;
+    } else if (c == '\\' && quoted) {
+      escaped = true;
+    } else if (c == '"') {
       quoted = !quoted;
       any = true;
     } else if (c == ' ' && !quoted) {
@@ -144,7 +150,7 @@ absl::StatusOr<v1::NetPlan> AskPlan(AgentClient& client, const NetOptions& optio
 }
 
 int RunNetPlan(const Invocation& run, const NetOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto plan = AskPlan(client, options);
   if (!plan.ok()) return run.Fail(plan.status());
   const auto status = client.GetStatus();
@@ -172,7 +178,7 @@ bool Agreed(const Invocation& run, bool yes) {
 }
 
 int RunNetApply(const Invocation& run, const NetOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto plan = AskPlan(client, options);
   if (!plan.ok()) return run.Fail(plan.status());
   const std::string own = OwnId(client);

@@ -7,7 +7,7 @@ namespace macrame::cli {
 namespace {
 
 int RunApprove(const Invocation& run, const std::string& node) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::ApproveNodeRequest request;
   request.set_node(node);
   const auto response = client.ApproveNode(request);
@@ -17,7 +17,8 @@ int RunApprove(const Invocation& run, const std::string& node) {
     return kExitOk;
   }
   *run.environment.out << "Approved: " << Printable(response->hostname()) << " ("
-                       << response->node_id().substr(0, 8) << "). It joins within seconds.\n";
+                       << Printable(response->node_id().substr(0, 8))
+                       << "). It joins within seconds.\n";
   return kExitOk;
 }
 

@@ -1,8 +1,8 @@
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "proto/ids.h"
 
 namespace macrame::cli {
 namespace {
@@ -19,7 +19,7 @@ absl::StatusOr<std::string> ResolveMember(const v1::ClusterStatus& status,
   if (node.ok()) return node;
   std::string found;
   for (const std::string& id : status.member_ids()) {
-    if (name.size() < 4 || !absl::StartsWith(id, name)) continue;
+    if (!IsBeginningOfId(name, id)) continue;
     if (!found.empty()) return node;
     found = id;
   }
@@ -28,7 +28,7 @@ absl::StatusOr<std::string> ResolveMember(const v1::ClusterStatus& status,
 }
 
 int RunForget(const Invocation& run, const ForgetOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   const auto node = ResolveMember(*status, options.node);
@@ -42,7 +42,7 @@ int RunForget(const Invocation& run, const ForgetOptions& options) {
     run.PrintDocument(Document("ForgottenNode", *response));
     return kExitOk;
   }
-  *run.environment.out << "Forgotten: " << options.node << ". A majority is counted of "
+  *run.environment.out << "Forgotten: " << Printable(options.node) << ". A majority is counted of "
                        << response->member_ids_size()
                        << (response->member_ids_size() == 1 ? " node" : " nodes") << " now.\n";
   return kExitOk;

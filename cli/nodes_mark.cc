@@ -30,7 +30,7 @@ absl::Status BadLabel(const std::string& text) {
 }
 
 int Mark(const Invocation& run, const std::string& name, v1::MarkNodeRequest request) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   const auto node = ResolveNode(*status, name);

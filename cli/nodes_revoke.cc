@@ -9,7 +9,7 @@ namespace macrame::cli {
 namespace {
 
 int RunRevoke(const Invocation& run, const std::string& name) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   v1::RevokeNodeRequest request;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "cli/command.h"
 #include "proto/backends.h"
+#include "proto/ids.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "proto/suggestions.h"
@@ -22,23 +23,33 @@ constexpr uint32_t kRanksMax = 1024;
 }  // namespace
 
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name) {
-  std::vector<std::string> found, known;
+  std::vector<std::string> by_name, by_id, known;
+  if (name.empty()) {  // as of a script's unset variable; a node without a name is not meant
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                        "the name of a node is empty");
+  }
   for (const v1::NodeStatus& node : status.nodes()) {
     const auto& identity = node.identity();
-    const bool by_id = name.size() >= 4 && absl::StartsWith(identity.node_id(), name);
-    if (by_id || absl::EqualsIgnoreCase(identity.hostname(), name)) {
-      found.push_back(identity.node_id());
+    if (absl::EqualsIgnoreCase(identity.hostname(), name)) {
+      by_name.push_back(identity.node_id());
+    } else if (IsBeginningOfId(name, identity.node_id())) {
+      by_id.push_back(identity.node_id());
     }
     known.push_back(identity.hostname());
   }
+  // A whole name is meant before the beginning of another node's id.
+  const std::vector<std::string>& found = by_name.empty() ? by_id : by_name;
   if (found.size() == 1) return found[0];
   if (found.empty()) {
-    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
-                        absl::StrCat("no node is called '", name, "'; there are: ", NameList(known),
-                                     DidYouMean(name, known)));
+    return ReasonStatus(
+        absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+        absl::StrCat("no node is called '", name, "'; ",
+                     known.empty() ? "the agent knows none" : "there are: " + NameList(known),
+                     DidYouMean(name, known)));
   }
-  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeAmbiguous,
-                      absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
+  return ReasonStatus(
+      absl::StatusCode::kNotFound, reasons::kNodeAmbiguous,
+      absl::StrCat("'", name, "' fits ", found.size(), " nodes, of the ids: ", NameList(found)));
 }
 
 absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& status,

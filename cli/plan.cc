@@ -50,7 +50,7 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
 }
 
 absl::StatusOr<v1::PlanResult> PlanLive(const Invocation& run, const PlanOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto placement = ResolvePlacement(options.placement, client);
   if (!placement.ok()) return placement.status();
   v1::PlanModelRequest request;

@@ -5,7 +5,7 @@ namespace macrame::cli {
 namespace {
 
 int RunPs(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   if (run.wants_table()) {

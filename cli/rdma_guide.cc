@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "cli/interrupt.h"
+#include "proto/reasons.h"
 
 namespace macrame::cli {
 namespace {
@@ -72,12 +73,22 @@ void PrintRemaining(const Invocation& run, const v1::LinksView& view) {
   }
 }
 
+absl::Status RdmaTrouble(absl::StatusCode status_code, std::string message,
+                         const std::string& node_id, const std::string& remedy) {
+  v1::Reason reason = MakeReason(reasons::kInternal, std::move(message), node_id);
+  reason.set_remedy(remedy);
+  return ReasonStatus(status_code, reason);
+}
+
 int WaitForIt(const Invocation& run, AgentClient& client, const std::string& node_id,
               std::chrono::milliseconds limit, const InterruptWatch& interrupt) {
   *run.environment.err
       << "waiting for it to come back with RDMA on; Ctrl-C ends the waiting only\n";
   const auto end = std::chrono::steady_clock::now() + limit;
-  while (std::chrono::steady_clock::now() < end && !interrupt.interrupted()) {
+  const auto goes_on = [&] {
+    return std::chrono::steady_clock::now() < end && !interrupt.interrupted();
+  };
+  while (goes_on()) {
     const auto view = client.GetLinks();
     const v1::LinkFacts* facts = view.ok() ? FactsOf(*view, node_id) : nullptr;
     if (facts != nullptr && facts->rdma_enabled() == v1::FACT_YES) {
@@ -86,25 +97,29 @@ int WaitForIt(const Invocation& run, AgentClient& client, const std::string& nod
       PrintRemaining(run, *view);
       return facts->rdma_devices().empty() ? kExitFailure : kExitOk;
     }
-    for (int i = 0; i < 50 && !interrupt.interrupted(); ++i) {
+    for (int i = 0; i < 50 && goes_on(); ++i) {
       std::this_thread::sleep_for(kLookInterval / 50);
     }
   }
   if (interrupt.interrupted()) return interrupt.exit_code();
-  *run.environment.err << "error: RDMA was not seen on within the time\n";
-  return kExitTimedOut;
+  return run.Fail(RdmaTrouble(
+      absl::StatusCode::kDeadlineExceeded, "RDMA was not seen on within the time", node_id,
+      absl::StrCat("'clusterctl doctor ", node_id,
+                   "' says what it sees; ask again with a longer --timeout")));
 }
 
 int RunGuide(const Invocation& run, const GuideOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto ids = ResolveNodes(client, {options.node});
   if (!ids.ok()) return run.Fail(ids.status());
   const auto view = client.GetLinks();
   if (!view.ok()) return run.Fail(view.status());
   const v1::LinkFacts* facts = FactsOf(*view, ids->front());
   if (facts == nullptr) {
-    *run.environment.err << "error: nothing is known of its ports yet\n";
-    return kExitConflict;
+    return run.Fail(RdmaTrouble(
+        absl::StatusCode::kFailedPrecondition,
+        absl::StrCat("nothing is known of the ports of ", options.node, " yet"), ids->front(),
+        "see with 'clusterctl nodes' whether it is there, and ask again"));
   }
   const std::string why_not = WhyNot(*facts);
   if (!run.wants_table()) {

@@ -192,7 +192,7 @@ bool Answers(ServiceManager manager, const ServiceRunner& runner, const ServiceS
     const ServiceState now = ReadState(manager, runner.Run(StateCommand(manager)).output);
     if (GaveUp(manager, before, now)) return false;
     if (now.running && now.pid != 0 && now.pid != before.pid) {
-      AgentClient client(PlacesOf(manager).socket);
+      AgentClient client(AgentPlace{PlacesOf(manager).socket, "", ""});
       if (client.GetStatus().ok()) return true;
     }
     std::this_thread::sleep_for(kAskInterval);
@@ -323,7 +323,7 @@ void PrintService(const Invocation& run, const ServicePlaces& places, const Serv
       alive += node.state() == v1::NODE_STATE_ALIVE ? 1 : 0;
     }
     out << "Agent      answers at " << places.socket << "; " << alive << " of "
-        << agent->nodes_size() << " nodes alive\n";
+        << Plural(static_cast<uint64_t>(agent->nodes_size()), "node") << " alive\n";
   } else {
     out << "Agent      " << Printable(std::string(agent.status().message())) << "\n";
   }
@@ -340,7 +340,7 @@ int RunStatus(const Invocation& run, const ServiceOptions& options) {
     return run.Fail(Trouble(absl::StatusCode::kNotFound, "no service is installed on this machine",
                             "'sudo clusterctl service install' installs it"));
   }
-  AgentClient client(places.socket);
+  AgentClient client(AgentPlace{places.socket, "", ""});
   const auto agent = client.GetStatus();
   if (run.wants_table()) {
     PrintService(run, places, state, agent);
@@ -407,8 +407,10 @@ void AddService(CommandTree& tree) {
       ->check(CLI::IsMember({"systemd", "launchd"}));
   CLI::App* install =
       tree.Add(group, "install", "Install it, or upgrade it to these programs, as root");
-  install->add_option("--models", options->settings.model_folders,
-                      "A folder of models besides the service's own; may be repeated");
+  install
+      ->add_option("--models", options->settings.model_folders,
+                   "A folder of models besides the service's own; may be repeated")
+      ->check(NamesSomething);
   install->add_option("--secret", options->settings.secret_file,
                       "The cluster's secret file, of which it gets a copy (without: cluster join)");
   install->add_option("--user", options->settings.user,

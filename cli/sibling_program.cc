@@ -64,6 +64,13 @@ int Spawn(const std::string& program, std::vector<std::string> arguments, int in
 
 bool EndedWell(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
+// "ended with a failure (exit code 3)", "… (signal 9)".
+std::string FailureText(int status) {
+  return WIFEXITED(status)
+             ? absl::StrCat("ended with a failure (exit code ", WEXITSTATUS(status), ")")
+             : absl::StrCat("ended with a failure (signal ", WTERMSIG(status), ")");
+}
+
 absl::Status NotStarted(const std::string& program, int error) {
   return ProgramBroken(program, absl::StrCat("can't be started: ", std::strerror(error),
                                              "; it is installed beside clusterctl"));
@@ -130,7 +137,7 @@ absl::Status StreamOutputOf(const std::string& program, const std::vector<std::s
     return ProgramBroken(program, absl::StrCat("said nothing for ", idle_limit.count(), " s"));
   }
   return ended && EndedWell(status) ? absl::OkStatus()
-                                    : ProgramBroken(program, "ended with a failure");
+                                    : ProgramBroken(program, FailureText(status));
 }
 
 absl::Status ProgramBroken(const std::string& program, const std::string& what) {
@@ -157,7 +164,7 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
   if (!WaitFor(pid, kOutputMax, &status)) {
     return ProgramBroken(program, "took longer than a minute");
   }
-  if (!EndedWell(status)) return ProgramBroken(program, "ended with a failure");
+  if (!EndedWell(status)) return ProgramBroken(program, FailureText(status));
   std::fseek(out.get(), 0, SEEK_END);
   std::string written(static_cast<size_t>(std::max(0L, std::ftell(out.get()))), '\0');
   std::rewind(out.get());

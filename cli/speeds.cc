@@ -5,7 +5,7 @@ namespace macrame::cli {
 namespace {
 
 int RunSpeeds(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   if (run.wants_table()) {
@@ -18,7 +18,7 @@ int RunSpeeds(const Invocation& run) {
 }
 
 int RunSpeedsReset(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto response = client.ForgetSpeeds();
   if (!response.ok()) return run.Fail(response.status());
   if (run.wants_table()) {

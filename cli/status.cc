@@ -12,7 +12,7 @@ struct StatusOptions {
 };
 
 int RunOnce(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   if (run.wants_table()) {

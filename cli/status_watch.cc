@@ -23,7 +23,7 @@ class StatusWatcher {
       : run_(run),
         view_(std::move(view)),
         until_key_(until_key),
-        client_(run.options.socket_path),
+        client_(run.options.agent),
         screen_(run.environment) {}
 
   int Run() {
@@ -44,7 +44,9 @@ class StatusWatcher {
         return !is_over();
       });
       if (is_over()) break;
-      if (!shown_) return run_.Fail(ended);
+      // A key that was revoked, or a socket of somebody else's, does not come back.
+      const bool is_refused = absl::IsUnauthenticated(ended) || absl::IsPermissionDenied(ended);
+      if (!shown_ || is_refused) return run_.Fail(ended);
       ShowLost(ended);
       for (int i = 0; i < 10 && !is_over(); ++i) {
         std::this_thread::sleep_for(kReconnectPauseMs / 10);

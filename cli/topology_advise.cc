@@ -18,7 +18,7 @@ int RunAdvise(const Invocation& run, const TopologyOptions& options) {
   v1::TopologyQuestion& topology = *question.mutable_topology();
   topology.set_buy(options.buy);
   if (options.buy.empty()) {
-    AgentClient client(run.options.socket_path);
+    AgentClient client(run.options.agent);
     const auto status = client.GetStatus();
     if (!status.ok()) return run.Fail(status.status());
     const auto links = client.GetLinks();

@@ -21,7 +21,7 @@ struct TraceOptions {
 };
 
 int RunTrace(const Invocation& run, const TraceOptions& options) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::TraceRankRequest request;
   request.set_deployment(options.model);
   request.set_duration_ms(static_cast<uint32_t>(options.seconds * 1000));

@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t kRounds = 50;
 
 int RunVerify(const Invocation& run, const std::string& deployment) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   v1::VerifyTransportRequest request;
   request.set_deployment(deployment);
   request.mutable_group()->set_rounds(kRounds);

@@ -5,7 +5,7 @@ namespace {
 
 // Also without an agent: what is asked first when something doesn't work.
 int RunVersion(const Invocation& run) {
-  AgentClient client(run.options.socket_path);
+  AgentClient client(run.options.agent);
   const auto agent = client.Version();
   if (!run.wants_table()) {
     Json document = Document("Version");
@@ -20,7 +20,7 @@ int RunVersion(const Invocation& run) {
     out << "agentd     " << Printable(agent->version()) << " on " << Printable(agent->hostname())
         << " (MLX " << Printable(agent->mlx_version()) << ")\n";
   } else {
-    out << "agentd     does not answer at " << Printable(run.options.socket_path) << "\n";
+    out << "agentd     does not answer at " << Printable(run.options.agent.Text()) << "\n";
   }
   return kExitOk;
 }

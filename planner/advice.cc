@@ -89,11 +89,14 @@ bool AnyLevelAllows(const ShapeOptions& placement, const Shape& shape) {
 
 // Does any shape that may be taken fit on the first of these nodes, which all reach each other, in
 // their order? What is said to fit does; another order may fit where this one does not.
-bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& group) {
+bool FitsIn(const Trial& trial, GangJudge& judge, std::vector<size_t> group) {
+  // The first is the entry.
+  const auto entry = std::find_if(group.begin(), group.end(),
+                                  [&](size_t node) { return judge.candidates()[node].may_enter; });
+  if (entry != group.end()) std::rotate(group.begin(), entry, entry + 1);
   const uint32_t layers = trial.model->layer_count();
-  const bool uneven = AllCutUnevenly(judge.candidates());
   const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
-    return judge.Fill(group[stage], {}, begin, end, end == layers);
+    return judge.Fill(group[stage], {}, begin, end, end == layers, stage == 0);
   };
   const uint32_t most =
       std::min(static_cast<uint32_t>(group.size()), std::max(layers, kSliceCountMax));
@@ -105,7 +108,7 @@ bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& gro
         BalanceLayers(ranks, layers, fill, 1).has_value()) {
       return true;
     }
-    const uint32_t slices = SlicesFor(*trial.model, ranks, uneven);
+    const uint32_t slices = SlicesOver(*trial.model, judge.candidates(), largest);
     if (ranks == 1 || slices == 0 || !AnyLevelAllows(*trial.placement, {ranks, 1}) ||
         !MayShare(judge.candidates(), largest, {ranks, 1}) ||
         !ServesShape(*trial.model, {ranks, 1})) {
@@ -184,13 +187,23 @@ std::optional<uint64_t> MoreMemory(const Trial& trial) {
   return *steps * kStep;
 }
 
-uint64_t MemoryThatGives(uint64_t usable, ComputeKind kind) {
-  return kind == ComputeKind::kGpu ? MemoryForGpu(usable) : usable;
+// Another maker's; nullptr: a Mac's, or one that no table has.
+const Gpu* OtherGpu(const v1::PlannerNode& node) {
+  return FindChip(node.chip()) == nullptr ? FindGpu(node.chip()) : nullptr;
+}
+
+uint64_t MemoryThatGives(uint64_t usable, const Candidate& candidate) {
+  if (candidate.kind != ComputeKind::kGpu) return usable;
+  const Gpu* gpu = OtherGpu(*candidate.node);
+  if (gpu == nullptr) return MemoryForGpu(usable);
+  if (!gpu->is_discrete) return usable;
+  const uint64_t reserve = usable / (kGpuReserveDivisor - 1) + 1;  // of all an eighth
+  return SaturatingAdd(usable, std::min(kGpuReserveBytesMax, reserve));
 }
 
 std::string LargerMachineText(const Candidate& candidate, uint64_t bytes) {
   const uint64_t usable = SaturatingAdd(candidate.budget_bytes, bytes);
-  const uint64_t gib = (MemoryThatGives(usable, candidate.kind) >> 30) + 1;
+  const uint64_t gib = (MemoryThatGives(usable, candidate) >> 30) + 1;
   return absl::StrCat("a machine of at least ", gib, " GiB in place of ",
                       NodeName(*candidate.node));
 }
@@ -201,20 +214,22 @@ std::string MoreMemoryText(const Candidate& candidate, uint64_t bytes) {
   const v1::PlannerNode& node = *candidate.node;
   const std::string name = NodeName(node);
   const uint64_t usable = node.memory_usable_bytes(), total = node.memory_total_bytes();
-  const uint64_t unpromised = SaturatingSubtract(usable, node.memory_reserved_bytes());
+  const uint64_t unpromised = SaturatingSubtract(
+      usable, SaturatingAdd(node.memory_reserved_bytes(), GpuReserveBytes(node)));
   if (SaturatingAdd(candidate.budget_bytes, bytes) <= unpromised || total == 0) {
     return absl::StrCat(FormatBytes(Bytes(bytes)), " more free memory on ", name);
   }
-  const bool is_limit = usable < total && node.memory_available_bytes() >= unpromised &&
-                        (candidate.kind == ComputeKind::kGpu || node.memory_limit_is_configured());
+  const uint64_t available = node.memory_available_bytes();  // 0: not known
+  const bool of_mac = candidate.kind == ComputeKind::kGpu && OtherGpu(node) == nullptr;
+  const bool is_limit = usable < total && (available == 0 || available >= unpromised) &&
+                        (of_mac || node.memory_limit_is_configured());
   const uint64_t wanted = SaturatingAdd(usable, bytes);
   if (!is_limit || wanted > total - std::min(total, kSystemBytes)) {
     return LargerMachineText(candidate, bytes);
   }
   const uint64_t mib = (wanted + (1 << 20) - 1) >> 20;
   const bool configured = node.memory_limit_is_configured();
-  const bool of_gpu = candidate.kind == ComputeKind::kGpu &&
-                      (!configured || MemoryThatGives(wanted, candidate.kind) > total);
+  const bool of_gpu = of_mac && (!configured || MemoryThatGives(wanted, candidate) > total);
   std::vector<std::string> how;
   if (configured)
     how.push_back(absl::StrCat("models_memory_max_mib: ", mib, " in its agentd.yaml"));
@@ -228,8 +243,9 @@ std::optional<std::pair<size_t, size_t>> MissingPath(const Trial& trial) {
   const Fabric fabric = FabricOf(trial);
   const size_t count = std::min(trial.candidates->size(), kJoinedNodesMax);
   const auto can = [&](size_t node) {
-    return !fabric.is_rdma() || (fabric.backend == Backend::kJaccl &&
-                                 CouldTakeCable((*trial.candidates)[node], node, *trial.links));
+    const Candidate& candidate = (*trial.candidates)[node];
+    if (!fabric.is_rdma()) return HasBackend(candidate.traits, NameOf(fabric.backend));
+    return fabric.backend == Backend::kJaccl && CouldTakeCable(candidate, node, *trial.links);
   };
   for (size_t a = 0; a < count; ++a) {
     for (size_t b = a + 1; b < count; ++b) {

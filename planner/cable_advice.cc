@@ -76,8 +76,8 @@ class CableTrial {
         nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
       }
       if (nodes.size() < 2 || !placement_.Allows(ShapeOf(gang), 0) ||
-          !with.Allows(gang.fabric, nodes) || judge.WorstFill(gang) > 1 ||
-          !MayShare(judge.candidates(), nodes, ShapeOf(gang))) {
+          !ServesShape(judge.model(), ShapeOf(gang)) || !with.Allows(gang.fabric, nodes) ||
+          judge.WorstFill(gang) > 1 || !MayShare(judge.candidates(), nodes, ShapeOf(gang))) {
         return;
       }
       const double speed = SpeedOf(judge, gang);
@@ -103,8 +103,7 @@ class CableTrial {
   }
 
   std::optional<Gang> Split(GangJudge& judge, const Nodes& nodes) const {
-    const uint32_t slices = SlicesFor(judge.model(), static_cast<uint32_t>(nodes.size()),
-                                      AllCutUnevenly(judge.candidates()));
+    const uint32_t slices = SlicesOver(judge.model(), judge.candidates(), nodes);
     if (slices == 0) return {};
     const uint32_t layers = judge.model().layer_count();
     auto widths = judge.Widths(nodes, slices, 0, layers, 1, false);
@@ -153,6 +152,7 @@ std::vector<std::pair<size_t, size_t>> TalkingPairs(const Gang& gang) {
 bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& links) {
   const size_t cables = links.RdmaNeighbours(node, kMesh.backend).size();
   if (candidate.kind != ComputeKind::kGpu || cables + 1 >= links.mesh_ranks_max()) return false;
+  if (!HasBackend(candidate.traits, NameOf(kMesh.backend))) return false;
   const Chip* chip = FindChip(candidate.node->chip());
   return chip == nullptr ? cables > 0 : chip->thunderbolt >= kThunderboltWithRdma;
 }

@@ -15,8 +15,9 @@ namespace macrame::planner {
 inline constexpr double kWorthACable = 0.15;
 
 // Could RDMA over a Thunderbolt cable that is not there yet work on this node? When its chip is
-// known to have Thunderbolt 5, or a chip that is not known does it with another node already; and
-// when fewer cables are in it than a mesh takes of a node. How many sockets it has is not known.
+// known to have Thunderbolt 5, or a chip that is not known does it with another node already; when
+// its engine knows JACCL; and when fewer cables are in it than a mesh takes of a node. How many
+// sockets it has is not known.
 bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& links);
 
 // PREDICTED: "RDMA over a Thunderbolt 5 cable between studio-1 and studio-2 would give 25.1

@@ -230,7 +230,7 @@ uint64_t GpuUsableBytes(uint64_t memory_bytes) {
 uint64_t MemoryForGpu(uint64_t usable_bytes) {
   const uint64_t small = SaturatingAdd(usable_bytes, usable_bytes / 2);
   if (small <= kSmallMemory) return small;
-  return std::max(kSmallMemory, SaturatingAdd(usable_bytes, usable_bytes / 3));
+  return std::max(kSmallMemory + 1, SaturatingAdd(usable_bytes, usable_bytes / 3));
 }
 
 RankSpeed SpeedOf(const v1::PlannerNode& node) {

@@ -22,17 +22,6 @@ constexpr size_t kIdPrefixMin = 4;
 
 using MaybeReason = std::optional<v1::Reason>;
 
-// Does the name mean this node? A name that one node bears whole means no other, whatever theirs
-// begin with.
-bool Means(const std::string& wanted, const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  if (!Names(wanted, node)) return false;
-  if (wanted == node.node_id() || wanted == node.hostname()) return true;
-  return std::none_of(request.nodes().begin(), request.nodes().end(),
-                      [&](const v1::PlannerNode& other) {
-                        return wanted == other.node_id() || wanted == other.hostname();
-                      });
-}
-
 MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& requested = request.placement().node_ids();
   const bool named =
@@ -166,7 +155,8 @@ MaybeReason RefuseTooManyStages(const Shape& shape, const v1::ModelDescription& 
   if (shape.pp <= model.layer_count()) return {};
   return MakeReason(
       reasons::kTooFewLayers,
-      absl::StrCat(model.layer_count(), " layers can't be laid on ", shape.pp, " stages"));
+      absl::StrCat(model.layer_count(), model.layer_count() == 1 ? " layer" : " layers",
+                   " can't be laid on ", shape.pp, " stages"));
 }
 
 bool AllMay(const std::vector<Candidate>& candidates, bool (v1::EngineTraits::*trait)() const) {
@@ -177,7 +167,7 @@ bool AllMay(const std::vector<Candidate>& candidates, bool (v1::EngineTraits::*t
 // Without slices of unequal width, every rank gets as many heads as every other.
 MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model,
                            const std::vector<Candidate>& candidates) {
-  const bool uneven = AllCutUnevenly(candidates);
+  const bool uneven = MayCutUnevenly(candidates, shape.tp);
   if (shape.tp == 1 || (uneven && shape.tp <= kSliceCountMax)) return {};
   const uint32_t kv_heads = model.kv_heads();
   // One that all others share is held by every rank.
@@ -196,7 +186,7 @@ MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model
 // share of those has to be whole quantisation groups.
 MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& model,
                             const std::vector<Candidate>& candidates) {
-  if (shape.tp == 1 || AllCutUnevenly(candidates)) return {};
+  if (shape.tp == 1 || MayCutUnevenly(candidates, shape.tp)) return {};
   const uint32_t slices = SliceCount(model);
   if (SlicesFor(model, shape.tp, /*uneven=*/false) > 0) return {};
   const uint64_t group =
@@ -306,8 +296,18 @@ void KeepToSplits(const v1::ModelDescription& model, Candidate& candidate) {
   traits.set_tensor_in_pipeline(traits.tensor_in_pipeline() && model.splits().tensor_in_pipeline());
 }
 
-bool AllCutUnevenly(const std::vector<Candidate>& candidates) {
-  return AllMay(candidates, &v1::EngineTraits::uneven_tensor);
+bool MayCutUnevenly(const std::vector<Candidate>& candidates, uint32_t ranks) {
+  return std::count_if(candidates.begin(), candidates.end(), [](const Candidate& one) {
+           return one.traits.uneven_tensor();
+         }) >= static_cast<ptrdiff_t>(ranks);
+}
+
+uint32_t SlicesOver(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
+                    const std::vector<size_t>& nodes) {
+  const bool uneven = std::all_of(nodes.begin(), nodes.end(), [&](size_t node) {
+    return candidates[node].traits.uneven_tensor();
+  });
+  return SlicesFor(model, static_cast<uint32_t>(nodes.size()), uneven);
 }
 
 bool MayShare(const std::vector<Candidate>& candidates, const std::vector<size_t>& nodes,
@@ -388,6 +388,15 @@ bool Names(std::string_view wanted, const v1::PlannerNode& node) {
   if (wanted.empty()) return false;
   if (wanted == node.node_id() || wanted == node.hostname()) return true;
   return wanted.size() >= kIdPrefixMin && node.node_id().rfind(std::string(wanted), 0) == 0;
+}
+
+bool Means(const std::string& wanted, const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (!Names(wanted, node)) return false;
+  if (wanted == node.node_id() || wanted == node.hostname()) return true;
+  return std::none_of(request.nodes().begin(), request.nodes().end(),
+                      [&](const v1::PlannerNode& other) {
+                        return wanted == other.node_id() || wanted == other.hostname();
+                      });
 }
 
 bool PlacementLeavesOut(const v1::PlannerNode& node, const v1::PlanRequest& request) {

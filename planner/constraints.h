@@ -1,7 +1,8 @@
 #pragma once
 
-// The planner's rules, each a small named object. Hard ones refuse a node or a shape with a Reason;
-// soft ones order the shapes that are left. Their names appear in explanations and tests.
+// The planner's hard rules, each a small named object that refuses a node or a shape with a Reason;
+// their names appear in explanations and tests. Soft ones order what is left: planner.cc,
+// plan_choice.h.
 
 #include <cstdint>
 #include <optional>
@@ -82,11 +83,20 @@ inline constexpr char kDefaultKvRemedy[] =
 // 4 or more digits of its id.
 bool Names(std::string_view wanted, const v1::PlannerNode& node);
 
+// The same among all nodes of a request: a name that one node bears whole means no other, whatever
+// their ids begin with.
+bool Means(const std::string& wanted, const v1::PlannerNode& node, const v1::PlanRequest& request);
+
 // Is the node not among those that the options name, or among those that they exclude?
 bool PlacementLeavesOut(const v1::PlannerNode& node, const v1::PlanRequest& request);
 
-// Can every one of them give ranks slices of unequal width?
-bool AllCutUnevenly(const std::vector<Candidate>& candidates);
+// Are there so many whose engines can give ranks slices of unequal width?
+bool MayCutUnevenly(const std::vector<Candidate>& candidates, uint32_t ranks);
+
+// The slices that one stage over these nodes is cut into (SlicesFor), of unequal width where the
+// engines of all of them can; 0: they can't share it.
+uint32_t SlicesOver(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
+                    const std::vector<size_t>& nodes);
 
 // May all of these be ranks of a gang of this shape, by what their engines can?
 bool MayShare(const std::vector<Candidate>& candidates, const std::vector<size_t>& nodes,

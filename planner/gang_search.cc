@@ -67,10 +67,7 @@ Nodes AllNodes(size_t count) {
 }  // namespace
 
 GangSearch::GangSearch(GangJudge& judge, GangGoal wanted)
-    : judge_(judge),
-      goal_(std::move(wanted)),
-      uneven_(AllCutUnevenly(judge.candidates())),
-      range_keys_(judge.model()) {
+    : judge_(judge), goal_(std::move(wanted)), range_keys_(judge.model()) {
   const size_t count = judge_.candidates().size();
   if (count <= kExactNodesMax) {
     SearchAll(AllNodes(count));
@@ -179,7 +176,8 @@ void GangSearch::SearchAll(const Nodes& nodes) {
 void GangSearch::SearchFabric(const Nodes& nodes, const Fabric& fabric) {
   const uint32_t count = static_cast<uint32_t>(nodes.size());
   for (uint32_t tp = 1; tp <= count; ++tp) {
-    if (SlicesFor(judge_.model(), tp, uneven_) > 0) SearchDegree(nodes, fabric, tp);
+    const bool uneven = MayCutUnevenly(judge_.candidates(), tp);
+    if (SlicesFor(judge_.model(), tp, uneven) > 0) SearchDegree(nodes, fabric, tp);
   }
 }
 
@@ -288,7 +286,7 @@ void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
   if (!judge_.links().Allows(fabric, cycle)) return;
   if (!MayShare(judge_.candidates(), cycle, {static_cast<uint32_t>(cycle.size()), 1})) return;
   const uint32_t count = static_cast<uint32_t>(cycle.size());
-  if (SlicesFor(judge_.model(), count, uneven_) == 0) return;
+  if (SlicesOver(judge_.model(), judge_.candidates(), cycle) == 0) return;
   Nodes set = cycle;
   std::sort(set.begin(), set.end());
   const auto cost = [&](double bytes) {
@@ -330,7 +328,7 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const StageWa
   double best_value = kNever;
   GangStage stage;
   stage.nodes = nodes;
-  stage.slice_count = SlicesFor(judge_.model(), static_cast<uint32_t>(nodes.size()), uneven_);
+  stage.slice_count = SlicesOver(judge_.model(), judge_.candidates(), nodes);
   stage.begin = begin;
   stage.end = end;
   stage.whole_experts = way.whole_experts;
@@ -564,7 +562,7 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   uint32_t found = 0;
   const uint32_t exact = goal_.exact_ranks;
   if (exact > kShortListNodes && exact <= part.size() &&
-      SlicesFor(judge_.model(), exact, uneven_) > 0 &&
+      SlicesOver(judge_.model(), judge_.candidates(), {part.begin(), part.begin() + exact}) > 0 &&
       MayShare(judge_.candidates(), {part.begin(), part.begin() + exact}, {exact, 1})) {
     const Nodes group(part.begin(), part.begin() + exact);
     for (const bool whole_experts : {false, true}) {

@@ -127,7 +127,6 @@ class GangSearch {
 
   GangJudge& judge_;
   const GangGoal goal_;
-  const bool uneven_;
   const RangeKeys range_keys_;
   using Costs = std::unordered_map<uint64_t, double>;  // of a stage, by the key of its layers
   // Of stages of one node, by how many sequences they serve, node, step between layers, and whether

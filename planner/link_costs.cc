@@ -41,12 +41,6 @@ bool TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
   return true;
 }
 
-// An engine that names none has all.
-bool HasBackend(const v1::EngineTraits& traits, std::string_view backend) {
-  const auto& names = traits.backends();
-  return names.empty() || std::find(names.begin(), names.end(), backend) != names.end();
-}
-
 PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typical) {
   return {round_trip_us > 0 ? round_trip_us / 2 : typical.one_way_us,
           bandwidth > 0 ? bandwidth : typical.bandwidth};
@@ -58,6 +52,11 @@ std::string FabricName(const Fabric& fabric) {
   if (!fabric.is_rdma()) return "TCP";
   return std::string(fabric.is_ring() ? "an RDMA ring (" : "an RDMA mesh (") +
          NameOf(fabric.backend) + ")";
+}
+
+bool HasBackend(const v1::EngineTraits& traits, std::string_view backend) {
+  const auto& names = traits.backends();
+  return names.empty() || std::find(names.begin(), names.end(), backend) != names.end();
 }
 
 bool AllowsStagesOfGroups(const Fabric& fabric) {

@@ -35,6 +35,9 @@ struct Fabric {
 // "RDMA mesh (jaccl)", "TCP".
 std::string FabricName(const Fabric& fabric);
 
+// Does an engine know this backend? One that names none knows all.
+bool HasBackend(const v1::EngineTraits& traits, std::string_view backend);
+
 // May stages be tensor groups over it? JACCL's groups can't be divided (MLX's Group::split), and a
 // ring of cables joins neighbours only.
 bool AllowsStagesOfGroups(const Fabric& fabric);

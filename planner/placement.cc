@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "planner/advice.h"
+#include "planner/constraints.h"
 #include "planner/planner.h"
 #include "planner/saturating.h"
 #include "proto/reasons.h"
@@ -99,14 +101,38 @@ class Placer {
     *cluster_.mutable_placement() = WantedOf(replica).placement;
     cluster_.set_brief(true);
     // Replicas of one model share no node: one that dies takes one replica with it.
+    std::set<std::string> held;
     for (size_t other = 0; other < replicas_.size(); ++other) {
       if (other == replica || replicas_[other].deployment != replicas_[replica].deployment)
         continue;
       for (const auto& [node_id, bytes] : BytesByNode(placed_[other].plan.plan())) {
-        cluster_.mutable_placement()->add_excluded_node_ids(node_id);
+        held.insert(node_id);
       }
     }
+    if (!held.empty() && !IsAnyLeft(held)) return NoNodeLeft(replica);
+    for (const std::string& node_id : held) {
+      cluster_.mutable_placement()->add_excluded_node_ids(node_id);
+    }
     return PlanModel(cluster_);
+  }
+
+  // Of the nodes that the options allow, one that is not among these.
+  bool IsAnyLeft(const std::set<std::string>& held) const {
+    return std::any_of(
+        cluster_.nodes().begin(), cluster_.nodes().end(), [&](const v1::PlannerNode& node) {
+          return held.count(node.node_id()) == 0 && !PlacementLeavesOut(node, cluster_);
+        });
+  }
+
+  v1::PlanResult NoNodeLeft(size_t replica) const {
+    v1::PlanResult result;
+    v1::Reason& failure = *result.mutable_failure();
+    failure =
+        MakeReason(reasons::kTooFewNodes,
+                   absl::StrCat("no node is left for replica ", replicas_[replica].replica + 1,
+                                " of ", WantedOf(replica).name, ": each needs nodes of its own"));
+    failure.set_remedy("ask for fewer replicas, or add nodes");
+    return result;
   }
 
   void PlaceOne(size_t replica) {

@@ -131,7 +131,7 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     std::string id;
     bool left_out = false;
     for (const v1::PlannerNode& node : request.nodes()) {
-      if (!Names(wanted, node)) continue;
+      if (!Means(wanted, node, request)) continue;
       id = node.node_id();
       left_out = PlacementLeavesOut(node, request);
       if (wanted == id) meant.clear();
@@ -181,11 +181,12 @@ std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
 v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
   if (rejections.empty()) return MakeReason(reasons::kTooFewNodes, "the cluster has no nodes");
   std::vector<std::string> causes;
-  std::set<std::string> codes;
+  std::set<std::string> codes, remedies;
   for (const v1::Rejection& rejection : rejections) {
     if (rejection.reason().code() == reasons::kNodeExcluded) continue;
     causes.push_back(rejection.reason().message());
     codes.insert(rejection.reason().code());
+    remedies.insert(rejection.reason().remedy());
   }
   if (causes.empty()) {
     v1::Reason reason = MakeReason(reasons::kTooFewNodes, "all nodes are excluded");
@@ -195,7 +196,7 @@ v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
   v1::Reason reason =
       MakeReason(codes.size() == 1 ? *codes.begin() : reasons::kTooFewNodes,
                  absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
-  if (reason.code() == reasons::kKvBitsUnsupported) reason.set_remedy(kDefaultKvRemedy);
+  if (codes.size() == 1 && remedies.size() == 1) reason.set_remedy(*remedies.begin());
   return reason;
 }
 
@@ -533,6 +534,15 @@ v1::PlanResult PlanSparingLaptops(const v1::PlanRequest& request,
   return sparing;
 }
 
+v1::PlanResult PlanOnAll(const v1::PlanRequest& request, const std::vector<Candidate>& candidates,
+                         const std::vector<v1::Rejection>& rejections, uint32_t named_nodes) {
+  const bool has_laptop =
+      std::any_of(candidates.begin(), candidates.end(),
+                  [](const Candidate& candidate) { return candidate.node->is_portable(); });
+  if (has_laptop) return PlanSparingLaptops(request, candidates, rejections, named_nodes);
+  return PlanOver(request, candidates, rejections, named_nodes);
+}
+
 v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
   if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
     return Failure(*std::move(invalid));
@@ -549,14 +559,19 @@ v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
     return Failure(std::move(reason), std::move(rejections));
   }
   if (LeavesProcessorsOut(request, candidates)) {
-    v1::PlanResult result = PlanWithoutProcessors(request, candidates, rejections, named_nodes);
+    // What was asked for goes first, with them if need be; then less without them.
+    v1::PlanRequest as_asked = request;
+    as_asked.set_recovering(false);
+    v1::PlanResult result = PlanWithoutProcessors(as_asked, candidates, rejections, named_nodes);
     if (result.has_plan()) return result;
+    if (request.recovering()) {
+      result = PlanOnAll(as_asked, candidates, rejections, named_nodes);
+      if (result.has_plan()) return result;
+      result = PlanWithoutProcessors(request, candidates, rejections, named_nodes);
+      if (result.has_plan()) return result;
+    }
   }
-  const bool has_laptop =
-      std::any_of(candidates.begin(), candidates.end(),
-                  [](const Candidate& candidate) { return candidate.node->is_portable(); });
-  if (has_laptop) return PlanSparingLaptops(request, candidates, rejections, named_nodes);
-  return PlanOver(request, std::move(candidates), std::move(rejections), named_nodes);
+  return PlanOnAll(request, candidates, rejections, named_nodes);
 }
 
 // The cable with which there would be RDMA enough.

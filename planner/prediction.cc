@@ -159,13 +159,13 @@ double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate) {
 }
 
 std::string SpeedText(double tokens_per_second) {
-  return tokens_per_second >= 100 ? absl::StrFormat("%.0f tokens/s", tokens_per_second)
-                                  : absl::StrFormat("%.1f tokens/s", tokens_per_second);
+  constexpr double kWithoutTenths = 99.95;  // a tenth would be rounded to 100.0
+  return tokens_per_second >= kWithoutTenths ? absl::StrFormat("%.0f tokens/s", tokens_per_second)
+                                             : absl::StrFormat("%.1f tokens/s", tokens_per_second);
 }
 
 double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend) {
-  double sum = 0;
-  uint32_t samples = 0;
+  double sum = 0, samples = 0;
   for (const v1::SpeedCorrection& correction : corrections.corrections()) {
     if (correction.samples() < kCorrectionSamplesMin) continue;
     const double ratio =
@@ -179,9 +179,9 @@ double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& 
 
 void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,
            double predicted, double applied) {
-  if (measured <= 0 || predicted <= 0 || applied <= 0) return;
   const double ratio = predicted / measured * applied;
-  if (ratio < kCorrectionMin || ratio > kCorrectionMax) return;
+  const bool is_speed = measured > 0 && predicted > 0 && applied > 0;
+  if (!is_speed || !(ratio >= kCorrectionMin && ratio <= kCorrectionMax)) return;
   v1::SpeedCorrection* correction = FindCorrection(corrections, backend);
   if (correction == nullptr) {
     correction = corrections->add_corrections();

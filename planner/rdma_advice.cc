@@ -69,8 +69,9 @@ Lacks LacksOf(const v1::PlanRequest& request, const GangJudge& judge,
   if (!bare.empty() && !only_known) {
     const size_t more = bare.size() > kLacksMax ? bare.size() - kLacksMax : 0;
     bare.resize(bare.size() - more);
-    lacks.push_back(absl::StrCat("no link for RDMA between ", absl::StrJoin(bare, ", "),
-                                 more > 0 ? absl::StrCat(" and ", more, " more pairs") : ""));
+    lacks.push_back(absl::StrCat(
+        "no link for RDMA between ", absl::StrJoin(bare, ", "),
+        more > 0 ? absl::StrCat(" and ", more, more == 1 ? " more pair" : " more pairs") : ""));
   }
   if (lacks.size() > kLacksMax) {
     const size_t more = lacks.size() - kLacksMax;

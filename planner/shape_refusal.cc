@@ -14,9 +14,19 @@
 namespace macrame::planner {
 namespace {
 
+// Of the whole model on one node, with its draft model where it can run one.
+uint64_t WholeBytes(GangJudge& judge, size_t node) {
+  return judge.NeedBytes(node, {}, 0, judge.model().layer_count(), true,
+                         judge.candidates()[node].may_enter);
+}
+
 v1::Reason OneRankShort(GangJudge& judge) {
-  const Candidate& largest = judge.candidates().front();
-  const uint64_t need = judge.NeedBytes(0, {}, 0, judge.model().layer_count(), true);
+  const std::vector<Candidate>& all = judge.candidates();
+  const auto entry =
+      std::find_if(all.begin(), all.end(), [](const Candidate& c) { return c.may_enter; });
+  const size_t node = entry == all.end() ? 0 : static_cast<size_t>(entry - all.begin());
+  const Candidate& largest = all[node];
+  const uint64_t need = WholeBytes(judge, node);
   return MakeReason(
       reasons::kMemoryShort,
       absl::StrCat("one rank needs ", FormatBytes(Bytes(need)),
@@ -71,7 +81,7 @@ v1::Reason NotTogether(const GangJudge& judge, uint32_t count) {
 
 v1::Reason StagesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
   const uint64_t given = GivenBytes(judge, nodes);
-  const uint64_t whole = judge.NeedBytes(nodes[0], {}, 0, judge.model().layer_count(), true);
+  const uint64_t whole = WholeBytes(judge, nodes[0]);
   // Each further rank brings a process of its own.
   const uint64_t needed = SaturatingAdd(whole, (nodes.size() - 1) * kRuntimeBytes);
   const std::string can_give = absl::StrCat("the ", LargestName(nodes), " can give ",
@@ -91,15 +101,15 @@ v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
   const std::vector<Candidate>& candidates = judge.candidates();
   const uint32_t layers = judge.model().layer_count();
   const uint32_t tp = static_cast<uint32_t>(nodes.size());
-  bool uneven = true;
-  for (const Candidate& candidate : candidates) {
-    uneven = uneven && candidate.traits.uneven_tensor();
-  }
-  const uint32_t slices = SlicesFor(judge.model(), tp, uneven);
+  const bool uneven = std::all_of(nodes.begin(), nodes.end(), [&](size_t node) {
+    return candidates[node].traits.uneven_tensor();
+  });
+  const uint32_t slices = SlicesOver(judge.model(), candidates, nodes);
   for (uint32_t i = 0; i < tp; ++i) {
     const Candidate& candidate = candidates[nodes[i]];
     const uint64_t need =
-        judge.NeedBytes(nodes[i], {1, tp}, 0, layers, judge.HoldsHead(nodes, i, layers));
+        judge.NeedBytes(nodes[i], {1, tp}, 0, layers, judge.HoldsHead(nodes, i, layers),
+                        i == 0 && candidate.may_enter);
     if (need <= candidate.budget_bytes) continue;
     std::string text = absl::StrCat("each of ", tp, " equal slices needs ",
                                     FormatBytes(Bytes(need)), "; ", NodeName(*candidate.node),

@@ -15,7 +15,9 @@ std::string FormatBytes(Bytes bytes) {
   static constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double amount = static_cast<double>(bytes.count());
   size_t unit = 0;
-  while (amount >= 1024 && unit + 1 < kUnits.size()) {
+  // From here on a tenth would be rounded to 1024.0 of the unit.
+  constexpr double kNextUnit = 1023.95;
+  while (amount >= (unit == 0 ? 1024 : kNextUnit) && unit + 1 < kUnits.size()) {
     amount /= 1024;
     ++unit;
   }

@@ -55,5 +55,7 @@ struct FencePair {
 bool IsValidNodeId(std::string_view text);
 // The first 8 digits: enough for people, never for comparing.
 std::string ShortId(const NodeId& id);
+// True when a person who types `name` may mean the node of that id: 4 of its first digits at least.
+bool IsBeginningOfId(std::string_view name, std::string_view id);
 
 }  // namespace macrame

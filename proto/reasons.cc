@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/utf8.h"
 
 namespace macrame {
 namespace {
@@ -225,6 +226,15 @@ constexpr std::array kReasonCodes = {
                "make one with 'clusterctl key create'"},
     ReasonCode{reasons::kKeyNotFound, "no key of the HTTP API has this id or name, or it has ended",
                "see 'clusterctl key list'"},
+    ReasonCode{reasons::kBeyondScope,
+               "the key of an access file lacks the scope for what was asked",
+               "use an access file of a key with that scope, or ask on a node of the cluster"},
+    ReasonCode{reasons::kLocalOnly, "what was asked is answered on the node itself alone",
+               "run the command on that node"},
+    ReasonCode{reasons::kHttpsNotReady,
+               "this node's gateway has no certificate yet, so other machines are not served",
+               "start agentd on a machine that has the cluster's secret file, within reach of "
+               "this one"},
     ReasonCode{reasons::kAuditUnwritable, "a node's audit log can't be written",
                "see whether the disk of its state folder is full, and whose the file is"},
     // Links: what a Mac's or a Linux machine's ports can do. One link needs all of it at both ends.
@@ -331,7 +341,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kNoRing,
                "the links form neither a mesh nor a ring, and the nodes share no network",
                "add the cables that are named, or put all nodes on one LAN", "hands"},
-    ReasonCode{reasons::kCoordinator, "no address of rank 0 is reachable by every rank",
+    ReasonCode{reasons::kCoordinator, "no rank 0 is known that every rank reaches",
                "put rank 0 on the LAN; allow its port in its firewall", "admin"},
     ReasonCode{
         reasons::kLocalNetworkPrivacy, "macOS does not let this program reach the local network",
@@ -444,10 +454,12 @@ v1::Reason MakeReason(std::string_view code, std::string message, std::string no
   MACRAME_CHECK(known != nullptr) << "reason code '" << code << "' is not listed";
   v1::Reason reason;
   reason.set_code(std::string(code));
-  reason.set_message(std::move(message));
+  // Names from outside may be cut within a character, and a message of protobuf with such a text
+  // can't be read by whom it is sent to.
+  reason.set_message(AsUtf8(message, "\uFFFD"));
   reason.set_remedy(std::string(known->remedy));
   reason.set_who(std::string(known->who));
-  reason.set_node_id(std::move(node_id));
+  reason.set_node_id(AsUtf8(node_id, "\uFFFD"));
   return reason;
 }
 

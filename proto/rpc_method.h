@@ -16,10 +16,15 @@ enum class Access {
                  // by its handler
 };
 
+// What a person at another machine needs, who shows an access file's certificate
+// (transport/access_file.h): the scope of its key. Without a word nobody may.
+enum class Remote { kNobody, kInfer, kRead, kOperate, kAdmin };
+
 template <typename Request, typename Response>
 struct Method {
   std::string_view path;  // "/macrame.v1.AgentService/Heartbeat"
   Access access;
+  Remote remote = Remote::kNobody;
 };
 
 // Answered by any number of messages.
@@ -27,6 +32,7 @@ template <typename Request, typename Message>
 struct StreamMethod {
   std::string_view path;
   Access access;
+  Remote remote = Remote::kNobody;
 };
 
 }  // namespace macrame

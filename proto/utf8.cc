@@ -36,6 +36,15 @@ std::string AsUtf8(std::string_view text, std::string_view replacement) {
   return whole;
 }
 
+std::string_view CutToBytes(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  constexpr size_t kCharacterBytesMax = 4;
+  size_t end = bytes_max;
+  const auto continues = [&] { return (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; };
+  while (end > 0 && bytes_max - end < kCharacterBytesMax && continues()) --end;
+  return text.substr(0, end);
+}
+
 int ColumnsOf(char32_t c) {
   // Vowels and ends of syllables that Korean writes behind a first letter stand in its columns.
   if (c >= 0x1160 && c <= 0x11FF) return 0;

@@ -24,6 +24,10 @@ size_t FirstNonUtf8(std::string_view text);
 // Each byte that is not UTF-8 replaced.
 std::string AsUtf8(std::string_view text, std::string_view replacement);
 
+// The longest beginning of at most so many bytes that ends with a whole character: what is cut and
+// goes into a message must stay UTF-8.
+std::string_view CutToBytes(std::string_view text, size_t bytes_max);
+
 // How many columns of a terminal one character takes: 0 for marks that join the character before
 // them (also of Thai, Arabic, Hebrew) and for signs that are not seen, 2 for wide ones (Chinese,
 // Japanese, Korean, most emoji), else 1. Sequences that a terminal may draw as one picture are

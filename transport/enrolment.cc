@@ -231,14 +231,8 @@ absl::Status CheckServer(const TlsStream& stream, const JoinToken& token, const 
   X509_STORE_CTX_set_purpose(check.get(), X509_PURPOSE_SSL_SERVER);
   X509_STORE_CTX_set_time(check.get(), 0, static_cast<time_t>(unix_s));
   if (X509_verify_cert(check.get()) == 1) return absl::OkStatus();
-  const int why = X509_STORE_CTX_get_error(check.get());
-  if (why == X509_V_ERR_CERT_NOT_YET_VALID || why == X509_V_ERR_CERT_HAS_EXPIRED) {
-    return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, reasons::kClockWrong,
-        absl::StrCat("the certificate of ", where, " is ",
-                     why == X509_V_ERR_CERT_HAS_EXPIRED ? "expired" : "not valid yet",
-                     " by this machine's clock: one of the two clocks is wrong"));
-  }
+  absl::Status dates = CheckDates(X509_STORE_CTX_get_error(check.get()), where);
+  if (!dates.ok()) return dates;
   return WrongCluster(where);
 }
 

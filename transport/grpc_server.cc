@@ -44,28 +44,38 @@ std::string AddressOfPeer(const std::string& peer) {
   return host;
 }
 
+// Whom the caller says that it is; empty: it says nothing.
+NodeId SaidNode(const grpc::GenericCallbackServerContext& context) {
+  const auto found = context.client_metadata().find("macrame-node-id");
+  if (found == context.client_metadata().end()) return NodeId();
+  const std::string id(found->second.data(), found->second.size());
+  return IsValidNodeId(id) ? NodeId(id) : NodeId();
+}
+
 // Who calls, by certificate, by socket, or (plain TCP) by its own word. Empty and not local: nobody
 // that we know.
 Caller IdentifyCaller(const grpc::GenericCallbackServerContext& context, Edge edge) {
   Caller caller;
   if (edge == Edge::kLocal) {
     caller.local = true;
+    caller.node_id = SaidNode(context);
     return caller;
   }
   caller.address = AddressOfPeer(context.peer());
   if (edge == Edge::kPlain) {
-    const auto found = context.client_metadata().find("macrame-node-id");
-    if (found == context.client_metadata().end()) return caller;
-    const std::string id(found->second.data(), found->second.size());
-    if (IsValidNodeId(id)) caller.node_id = NodeId(id);
+    caller.node_id = SaidNode(context);
     return caller;
   }
   const auto auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return caller;
   for (const grpc::string_ref& name : auth->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
-    const NodeId id = NodeIdFromTlsName(std::string_view(name.data(), name.size()));
+    const std::string_view text(name.data(), name.size());
+    const NodeId id = NodeIdFromTlsName(text);
     if (!id.value().empty()) caller.node_id = id;
+    if (std::string key = KeyIdFromTlsName(text); !key.empty()) caller.key_id = std::move(key);
   }
+  // A certificate of this authority names a node or a key.
+  if (!caller.key_id.empty()) caller.node_id = NodeId();
   return caller;
 }
 
@@ -82,8 +92,14 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   CallReactor(Dispatcher& dispatcher, std::atomic<int>& open_calls)
       : dispatcher_(dispatcher), open_calls_(open_calls) {}
 
-  void SetCaller(NodeId caller) { caller_ = std::move(caller); }
+  void SetCaller(NodeId caller, std::string key_id, Remote remote) {
+    caller_ = std::move(caller);
+    key_id_ = std::move(key_id);
+    remote_ = remote;
+  }
   const NodeId& caller() const { return caller_; }
+  const std::string& key_id() const { return key_id_; }
+  Remote remote() const { return remote_; }
 
   // gRPC has it from here until OnDone.
   void Begin(Deliver deliver) {
@@ -227,7 +243,9 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
  private:
   Dispatcher& dispatcher_;
   std::atomic<int>& open_calls_;
-  NodeId caller_;  // fixed before Begin
+  NodeId caller_;  // fixed before Begin, as the next two
+  std::string key_id_;
+  Remote remote_ = Remote::kNobody;
   std::shared_ptr<CallReactor> self_;
   Deliver deliver_;
   grpc::ByteBuffer request_;
@@ -271,6 +289,7 @@ struct GrpcServer::Parts {
 
   struct Method {
     Access access;
+    Remote remote;
     std::function<MessagePtr()> make;
     AnyHandler handler;
   };
@@ -307,16 +326,19 @@ struct GrpcServer::Parts {
   std::unique_ptr<Serving> Start(const std::string& target,
                                  std::shared_ptr<grpc::ServerCredentials> credentials);
   // False, and the call is not counted, when the caller is revoked.
-  bool NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call);
+  bool NoteCall(const Caller& caller, Remote remote, const std::shared_ptr<CallReactor>& call);
+  // OK, or why a caller of that kind is never answered. Any thread.
+  absl::Status CheckKind(const std::string& path, const Method& method, const Caller& caller) const;
   // Owner thread.
   void Observe(const Caller& caller, std::string_view path,
                const google::protobuf::MessageLite& request,
                const std::weak_ptr<CallReactor>& watched);
-  absl::Status CheckMember(const Method& method, const Caller& caller) const;
+  absl::Status CheckCaller(const Method& method, const Caller& caller) const;
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
   std::function<bool(const NodeId&)> is_member;        // likewise
+  PersonCheck person_check;                            // likewise
   Observer observer;                                   // likewise
   Edge edge = Edge::kLocal;
   std::atomic<int> open_calls{0};
@@ -331,10 +353,11 @@ struct GrpcServer::Parts {
   std::unique_ptr<TcpAcceptor> acceptor;
 };
 
-bool GrpcServer::Parts::NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call) {
-  call->SetCaller(caller);
+bool GrpcServer::Parts::NoteCall(const Caller& caller, Remote remote,
+                                 const std::shared_ptr<CallReactor>& call) {
+  call->SetCaller(caller.node_id, caller.key_id, remote);
   const std::lock_guard lock(mutex);
-  if (revoked.contains(caller)) return false;
+  if (revoked.contains(caller.node_id)) return false;
   if (calls_by_tls.size() >= 2 * static_cast<size_t>(kCallsMax)) {
     std::erase_if(calls_by_tls, [](const auto& weak) { return weak.expired(); });
   }
@@ -354,11 +377,31 @@ void GrpcServer::Parts::Observe(const Caller& caller, std::string_view path,
   });
 }
 
-absl::Status GrpcServer::Parts::CheckMember(const Method& method, const Caller& caller) const {
+absl::Status GrpcServer::Parts::CheckCaller(const Method& method, const Caller& caller) const {
+  if (!caller.key_id.empty()) {
+    return person_check ? person_check(caller.key_id, method.remote)
+                        : absl::PermissionDeniedError("no access file is taken here");
+  }
   if (method.access != Access::kMember || caller.local) return absl::OkStatus();
   if (is_member && is_member(caller.node_id)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
+}
+
+absl::Status GrpcServer::Parts::CheckKind(const std::string& path, const Method& method,
+                                          const Caller& caller) const {
+  if (caller.local) return absl::OkStatus();
+  if (!caller.key_id.empty()) {
+    if (method.remote != Remote::kNobody) return absl::OkStatus();
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kLocalOnly,
+                        absl::StrCat(path, " is not answered to an access file"));
+  }
+  if (caller.node_id.value().empty()) {
+    return absl::UnauthenticatedError("the caller shows no node id");
+  }
+  if (method.access != Access::kLocal) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kLocalOnly,
+                      absl::StrCat(path, " is answered on the agent's own machine alone"));
 }
 
 grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
@@ -377,16 +420,11 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     return raw;
   }
   const Caller caller = IdentifyCaller(*context, edge);
-  if (!caller.local && caller.node_id.value().empty()) {
-    reactor->Refuse(absl::UnauthenticatedError("the caller shows no node id"));
+  if (absl::Status kind = CheckKind(found->first, found->second, caller); !kind.ok()) {
+    reactor->Refuse(kind);
     return raw;
   }
-  if (!caller.local && found->second.access == Access::kLocal) {
-    reactor->Refuse(absl::PermissionDeniedError(
-        absl::StrCat(context->method(), " is answered on the agent's own machine alone")));
-    return raw;
-  }
-  if (!caller.local && !NoteCall(caller.node_id, reactor)) {
+  if (!caller.local && !NoteCall(caller, found->second.remote, reactor)) {
     reactor->Refuse(ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
                                  "the caller was taken out of this cluster",
                                  caller.node_id.value()));
@@ -406,7 +444,7 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
         [this, weak = std::weak_ptr<bool>(alive), path, method, caller, message, watched, stream] {
           if (weak.expired()) return;
           Observe(caller, path, *message, watched);
-          const absl::Status allowed = CheckMember(*method, caller);
+          const absl::Status allowed = CheckCaller(*method, caller);
           if (!allowed.ok()) return stream.Finish(allowed);
           method->handler(caller, message, stream);
         });
@@ -451,15 +489,36 @@ GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(
 
 GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 
-void GrpcServer::HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
-                           AnyHandler handler) {
+void GrpcServer::HandleAny(std::string_view method, Access access, Remote remote,
+                           std::function<MessagePtr()> make, AnyHandler handler) {
   MACRAME_CHECK(parts_->present == nullptr) << "methods are registered before the start";
-  parts_->methods[std::string(method)] = {access, std::move(make), std::move(handler)};
+  parts_->methods[std::string(method)] = {access, remote, std::move(make), std::move(handler)};
 }
 
 void GrpcServer::SetMemberCheck(std::function<bool(const NodeId&)> is_member) {
   MACRAME_CHECK(parts_->present == nullptr) << "who is a member is told before the start";
   parts_->is_member = std::move(is_member);
+}
+
+void GrpcServer::SetPersonCheck(PersonCheck check) {
+  MACRAME_CHECK(parts_->present == nullptr) << "what keys may do is told before the start";
+  parts_->person_check = std::move(check);
+}
+
+void GrpcServer::RecheckPersons() {
+  if (!parts_->person_check) return;
+  std::vector<std::shared_ptr<CallReactor>> open;
+  {
+    const std::lock_guard lock(parts_->mutex);
+    for (const auto& weak : parts_->calls_by_tls) {
+      auto call = weak.lock();
+      if (call != nullptr && !call->key_id().empty()) open.push_back(std::move(call));
+    }
+  }
+  for (const auto& call : open) {
+    const absl::Status may = parts_->person_check(call->key_id(), call->remote());
+    if (!may.ok()) call->End(may);
+  }
 }
 
 void GrpcServer::SetObserver(Observer observer) {

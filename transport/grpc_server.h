@@ -30,6 +30,8 @@ class GrpcServer final : public RpcServer {
 
   void SetObserver(Observer observer) override;
   void SetMemberCheck(std::function<bool(const NodeId&)> is_member) override;
+  void SetPersonCheck(PersonCheck check) override;
+  void RecheckPersons() override;
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                bool plain = false) override;
@@ -41,8 +43,8 @@ class GrpcServer final : public RpcServer {
   void Stop(Duration grace) override;
 
  private:
-  void HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
-                 AnyHandler handler) override;
+  void HandleAny(std::string_view method, Access access, Remote remote,
+                 std::function<MessagePtr()> make, AnyHandler handler) override;
 
   struct Parts;
   std::unique_ptr<Parts> parts_;

@@ -23,6 +23,10 @@ constexpr size_t kPieceBytes = 256 << 10;
 // bytes to be swallowed, answered by one.
 constexpr char kEcho = 'e', kSwallow = 's';
 constexpr int kLoadedRoundTrips = 20;
+// On a slow link there are fewer of them: each waits behind a whole piece.
+constexpr milliseconds kLoadedTime{300};
+// For the token, which is sent at once: who has none must not keep the caller waiting that has it.
+constexpr milliseconds kMeterTokenLimit{500};
 
 double MicrosecondsSince(steady_clock::time_point begun) {
   return std::chrono::duration<double, std::micro>(steady_clock::now() - begun).count();
@@ -34,16 +38,16 @@ double Percentile(std::vector<double>& sorted, int percent) {
 
 absl::Status SwallowBytes(const StreamSocket& socket, steady_clock::time_point end) {
   uint64_t left = 0;
-  absl::Status status = socket.ReceiveBytes(reinterpret_cast<char*>(&left), sizeof(left));
+  absl::Status status =
+      socket.ReceiveBytesBefore(reinterpret_cast<char*>(&left), sizeof(left), end);
   if (!status.ok()) return status;
   if (left > kMeterBytesMax) return absl::InvalidArgumentError("more than a meter takes");
   std::vector<char> piece(kPieceBytes);
   while (left > 0) {
     const size_t count = std::min<uint64_t>(left, piece.size());
-    status = socket.ReceiveBytes(piece.data(), count);
+    status = socket.ReceiveBytesBefore(piece.data(), count, end);
     if (!status.ok()) return status;
     left -= count;
-    if (steady_clock::now() > end) return absl::DeadlineExceededError("the session is over");
   }
   return socket.SendBytes(std::string(1, kSwallow));
 }
@@ -51,11 +55,12 @@ absl::Status SwallowBytes(const StreamSocket& socket, steady_clock::time_point e
 void Answer(const StreamSocket& socket) {
   const auto end = steady_clock::now() + kMeterSessionLimit;
   while (steady_clock::now() < end) {
+    const auto soon = std::min(end, steady_clock::now() + kMeterConnectLimit);
     char order = 0;
-    if (!socket.ReceiveBytes(&order, 1).ok()) return;
+    if (!socket.ReceiveBytesBefore(&order, 1, soon).ok()) return;
     if (order == kEcho) {
       char message[kMeterMessageBytes];
-      if (!socket.ReceiveBytes(message, sizeof(message)).ok()) return;
+      if (!socket.ReceiveBytesBefore(message, sizeof(message), soon).ok()) return;
       if (!socket.SendBytes({message, sizeof(message)}).ok()) return;
     } else if (order != kSwallow || !SwallowBytes(socket, end).ok()) {
       return;
@@ -122,7 +127,8 @@ absl::Status MeasureBandwidth(const StreamSocket& socket, v1::LinkMeasurement& o
 // Round trips between pushes of data: what a small message waits behind large ones.
 absl::Status MeasureLoaded(const StreamSocket& socket, v1::LinkMeasurement& out) {
   std::vector<double> times;
-  for (int i = 0; i < kLoadedRoundTrips; ++i) {
+  const auto end = steady_clock::now() + kLoadedTime;
+  for (int i = 0; i < kLoadedRoundTrips && (i == 0 || steady_clock::now() < end); ++i) {
     const uint64_t bytes = kPieceBytes;
     const std::string piece(kPieceBytes, '\0');
     std::string head(1, kSwallow);
@@ -193,13 +199,13 @@ void LinkMeter::Serve(Session& session) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
     auto caller = session.listener.Accept(left);
     if (!caller.ok()) return;
-    caller->SetReceiveLimit(kMeterConnectLimit);
     {
       const std::lock_guard lock(session.mutex);
       session.caller = &*caller;
     }
     char shown[kMeterTokenBytes];
-    const bool known = caller->ReceiveBytes(shown, sizeof(shown)).ok() &&
+    const auto soon = steady_clock::now() + kMeterTokenLimit;
+    const bool known = caller->ReceiveBytesBefore(shown, sizeof(shown), soon).ok() &&
                        CRYPTO_memcmp(shown, session.token.data(), kMeterTokenBytes) == 0;
     if (known) Answer(*caller);
     const std::lock_guard lock(session.mutex);

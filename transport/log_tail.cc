@@ -24,9 +24,10 @@ std::string LogTail::ReadFrom(uint64_t offset, uint64_t size) {
   std::string text(std::min(size - offset, kLogTailBytesMax), '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  // A line that is still being written is left for the next time.
-  text.resize(text.rfind('\n') + 1);
-  offset_ = offset + text.size();
+  // A line that is still being written is left for the next time, but for one that never fits.
+  const size_t whole = text.rfind('\n') + 1;
+  offset_ = offset + (whole == 0 && text.size() == kLogTailBytesMax ? text.size() : whole);
+  text.resize(whole);
   return text;
 }
 

@@ -26,8 +26,9 @@ class LogTail {
   // The last `lines` whole lines, as many of them as the last kLogTailBytesMax hold. NOT_FOUND when
   // there is no such file.
   absl::StatusOr<std::string> Last(uint32_t lines);
-  // Whole lines written since the last call. A file that became shorter was begun anew (rotated):
-  // it is read from its start. A file that is gone for the moment has nothing new.
+  // Whole lines written since the last call, of at most kLogTailBytesMax; of a line that is longer
+  // than that the beginning is left out. A file that became shorter was begun anew (rotated): it is
+  // read from its start. A file that is gone for the moment has nothing new.
   std::string New();
 
  private:

@@ -26,11 +26,15 @@ class ServerCredentials;
 
 namespace macrame::transport {
 
-// Who calls. Over TLS the id is the one in the caller's certificate.
+// Who calls. Over TLS the ids are those in the caller's certificate.
 struct Caller {
-  NodeId node_id;       // empty for a local one
-  bool local = false;   // came over the unix socket
-  std::string address;  // the ip that it came from; empty for a local one
+  NodeId node_id;        // empty for a person; of a local one what it says: its agent's own calls
+  bool local = false;    // came over the unix socket
+  std::string address;   // the ip that it came from; empty for a local one
+  std::string key_id{};  // of the access file that was shown (access_file.h); else empty
+
+  // Somebody's clusterctl, and no other agent: what it asks may be passed on to another node.
+  bool IsPerson() const { return local || !key_id.empty(); }
 };
 
 // The answering side of a server stream. Any thread. When the last copy goes without Finish, the
@@ -85,7 +89,7 @@ class RpcServer {
       const Method<Request, Response>& method,
       std::type_identity_t<std::function<void(const Caller&, Request, Reply<Response>)>> handler) {
     HandleAny(
-        method.path, method.access, [] { return std::make_shared<Request>(); },
+        method.path, method.access, method.remote, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
@@ -101,7 +105,7 @@ class RpcServer {
       const StreamMethod<Request, Message>& method,
       std::type_identity_t<std::function<void(const Caller&, Request, ServerStream)>> handler) {
     HandleAny(
-        method.path, method.access, [] { return std::make_shared<Request>(); },
+        method.path, method.access, method.remote, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
@@ -118,6 +122,12 @@ class RpcServer {
   // Who is a member; asked on the owner thread for each call of an Access::kMember method. Without
   // it nobody is: FAILED_PRECONDITION, "must send a heartbeat first".
   virtual void SetMemberCheck(std::function<bool(const NodeId&)> is_member) = 0;
+  // Whether the key of an access file may do what asks for `needed`, which is never kNobody; asked
+  // on the owner thread. Without it none may. Before Start.
+  using PersonCheck = std::function<absl::Status(const std::string& key_id, Remote needed)>;
+  virtual void SetPersonCheck(PersonCheck check) = 0;
+  // Calls under way whose key may not do so any more end with what the check says.
+  virtual void RecheckPersons() = 0;
   // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN
   // when another program has it. `plain`: the credentials are PlainServerCredentials
   // (--insecure-dev), and a caller is believed who it says it is.
@@ -146,8 +156,8 @@ class RpcServer {
   using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
   using AnyHandler = std::function<void(const Caller&, MessagePtr, ServerStream)>;
   // `make`: an empty request to parse into.
-  virtual void HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
-                         AnyHandler handler) = 0;
+  virtual void HandleAny(std::string_view method, Access access, Remote remote,
+                         std::function<MessagePtr()> make, AnyHandler handler) = 0;
 };
 
 }  // namespace macrame::transport

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace macrame::transport {
 
 std::optional<SocketAddress> ParseSocketAddress(const std::string& ip, int port) {
@@ -21,6 +23,11 @@ std::optional<SocketAddress> ParseSocketAddress(const std::string& ip, int port)
     return std::nullopt;
   }
   return address;
+}
+
+std::string HostPort(const std::string& ip, int64_t port) {
+  return ip.find(':') == std::string::npos ? absl::StrCat(ip, ":", port)
+                                           : absl::StrCat("[", ip, "]:", port);
 }
 
 std::string IpText(const sockaddr_storage& address) {

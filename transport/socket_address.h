@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,9 @@ struct SocketAddress {
 
 // Unset when `ip` is no IPv4 or IPv6 address.
 std::optional<SocketAddress> ParseSocketAddress(const std::string& ip, int port);
+
+// "10.0.0.7:4711", "[fd00::7]:4711".
+std::string HostPort(const std::string& ip, int64_t port);
 
 // The address without its port; of a dual-stack socket IPv4 as such.
 std::string IpText(const sockaddr_storage& address);

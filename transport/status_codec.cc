@@ -5,10 +5,19 @@
 namespace macrame::transport {
 namespace {
 
-// Cut at a character's begin: half a character would make the message unparsable.
-void CutText(std::string* text) {
-  if (text->size() <= kReasonTextBytesMax) return;
-  size_t end = kReasonTextBytesMax;
+// What a byte takes in grpc-message, where all but plain ASCII is percent-encoded.
+size_t EncodedBytes(char byte) { return byte < ' ' || byte > '~' || byte == '%' ? 3 : 1; }
+size_t OneByte(char) { return 1; }
+
+// Cut to kReasonTextBytesMax, at a character's begin: half a character would make the message
+// unparsable.
+void CutText(std::string* text, size_t (*bytes_of)(char) = &OneByte) {
+  size_t end = 0;
+  for (size_t bytes = 0; end < text->size(); ++end) {
+    bytes += bytes_of((*text)[end]);
+    if (bytes > kReasonTextBytesMax) break;
+  }
+  if (end == text->size()) return;
   while (end > 0 && (static_cast<unsigned char>((*text)[end]) & 0xC0) == 0x80) --end;
   text->resize(end);
   text->append("…");
@@ -19,7 +28,7 @@ void CutText(std::string* text) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   std::string message(status.message());
-  CutText(&message);
+  CutText(&message, &EncodedBytes);
   const auto code = static_cast<grpc::StatusCode>(status.code());
   const auto payload =
       status.GetPayload(absl::string_view(kReasonPayloadUrl.data(), kReasonPayloadUrl.size()));

@@ -9,7 +9,8 @@
 
 namespace macrame::transport {
 
-// The Reason's texts are cut so that the trailer stays under gRPC's 8 KiB of metadata.
+// The Reason's texts, and the message as it is encoded, are cut to so much each, so that the
+// trailer stays under gRPC's 8 KiB of metadata.
 inline constexpr size_t kReasonTextBytesMax = 1500;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);

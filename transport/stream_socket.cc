@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -30,6 +31,7 @@ constexpr int kKeepAliveProbes = 3;
 constexpr milliseconds kConnectRetry(25);
 constexpr milliseconds kSendLimit(5000);
 constexpr int kListenBacklog = 128;
+constexpr int kPortMax = 65535;
 
 #ifdef MSG_NOSIGNAL
 constexpr int kSendFlags = MSG_NOSIGNAL;
@@ -48,11 +50,18 @@ absl::StatusOr<AddressList> Resolve(const std::string& address) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
+  // getaddrinfo takes "", "-1" and 70000 for ports, and means others by them.
+  const std::string port = address.substr(colon + 1);
+  int number = -1;
+  const bool digits = port.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || !absl::SimpleAtoi(port, &number) || number > kPortMax) {
+    return absl::InvalidArgumentError(absl::StrCat("'", address, "' has no port below 65536"));
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
+  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", address, "' is not ip:port: ", gai_strerror(error)));
@@ -207,6 +216,25 @@ absl::Status StreamSocket::ReceiveBytes(char* out, size_t count) const {
   while (count > 0) {
     const ssize_t received = recv(fd_, out, count, 0);
     if (received < 0 && errno == EINTR) continue;
+    if (received < 0) return SystemError("receive");
+    if (received == 0) return absl::UnavailableError("the connection was closed");
+    out += received;
+    count -= static_cast<size_t>(received);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSocket::ReceiveBytesBefore(char* out, size_t count,
+                                              steady_clock::time_point end) const {
+  while (count > 0) {
+    const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+    pollfd wait{fd_, POLLIN, 0};
+    const int ready = left.count() > 0 ? poll(&wait, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return absl::DeadlineExceededError("its answer took too long");
+    if (ready < 0) return SystemError("receive");
+    const ssize_t received = recv(fd_, out, count, MSG_DONTWAIT);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
     if (received < 0) return SystemError("receive");
     if (received == 0) return absl::UnavailableError("the connection was closed");
     out += received;

@@ -24,7 +24,8 @@ class StreamSocket {
   StreamSocket& operator=(StreamSocket&& other) noexcept;
   ~StreamSocket() { Close(); }
 
-  // `address` is "ip:port" or "[ip6]:port". PORT_TAKEN when another program listens there.
+  // `address` is "ip:port" or "[ip6]:port", else INVALID_ARGUMENT. PORT_TAKEN when another program
+  // listens there.
   static absl::StatusOr<StreamSocket> Listen(const std::string& address);
   // Listens on a socket that is bound already, and takes it over.
   static absl::StatusOr<StreamSocket> ListenAt(int bound_fd);
@@ -38,6 +39,9 @@ class StreamSocket {
 
   absl::Status SendBytes(std::string_view bytes) const;
   absl::Status ReceiveBytes(char* out, size_t count) const;
+  // All of it before `end`, however it drips in. DEADLINE_EXCEEDED: it did not come.
+  absl::Status ReceiveBytesBefore(char* out, size_t count,
+                                  std::chrono::steady_clock::time_point end) const;
   // At most kFrameBytesMax.
   absl::Status SendFrame(std::string_view payload) const;
   absl::StatusOr<std::string> ReceiveFrame() const;

@@ -1,7 +1,9 @@
 #include "transport/tls_stream.h"
 
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/reasons.h"
 
 namespace macrame::transport {
 namespace {
@@ -17,6 +20,42 @@ constexpr char kExportLabel[] = "EXPORTER-macrame-join";
 // A wait looks so often whether its listener stops.
 constexpr int kStopPollMs = 50;
 constexpr size_t kLengthBytes = 4;
+
+#ifdef MSG_NOSIGNAL
+constexpr int kSendFlags = MSG_NOSIGNAL;
+#else
+constexpr int kSendFlags = 0;  // SO_NOSIGPIPE is set instead
+#endif
+
+int FdOf(BIO* bio) { return *static_cast<const int*>(BIO_get_data(bio)); }
+
+int ReadSocket(BIO* bio, char* out, int count) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t got = ::recv(FdOf(bio), out, static_cast<size_t>(count), 0);
+  if (got < 0 && BIO_sock_non_fatal_error(errno) != 0) BIO_set_retry_read(bio);
+  return static_cast<int>(got);
+}
+
+int WriteSocket(BIO* bio, const char* bytes, int count) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t sent = ::send(FdOf(bio), bytes, static_cast<size_t>(count), kSendFlags);
+  if (sent < 0 && BIO_sock_non_fatal_error(errno) != 0) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+long ControlSocket(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+// OpenSSL's own kind writes in a way that ends a process, by SIGPIPE, when the other side is gone.
+const BIO_METHOD* SocketMethod() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "macrame socket");
+    MACRAME_CHECK(made != nullptr && BIO_meth_set_read(made, &ReadSocket) == 1 &&
+                  BIO_meth_set_write(made, &WriteSocket) == 1 &&
+                  BIO_meth_set_ctrl(made, &ControlSocket) == 1);
+    return made;
+  }();
+  return method;
+}
 
 }  // namespace
 
@@ -36,11 +75,29 @@ bool WaitForFd(int fd, short events, MonotonicTime until, const std::atomic<bool
   return false;
 }
 
+absl::Status CheckDates(long why, const std::string& where) {
+  if (why != X509_V_ERR_CERT_NOT_YET_VALID && why != X509_V_ERR_CERT_HAS_EXPIRED) {
+    return absl::OkStatus();
+  }
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kClockWrong,
+                      absl::StrCat("the certificate of ", where, " is ",
+                                   why == X509_V_ERR_CERT_HAS_EXPIRED ? "expired" : "not valid yet",
+                                   " by this machine's clock: one of the two clocks is wrong"));
+}
+
 TlsStream::TlsStream(SSL_CTX* context, int fd, MonotonicTime until,
                      const std::atomic<bool>* stopping)
     : ssl_(SSL_new(context)), fd_(fd), until_(until), stopping_(stopping) {
-  MACRAME_CHECK(ssl_ != nullptr);
-  SSL_set_fd(ssl_.get(), fd);
+  BIO* bio = BIO_new(SocketMethod());
+  MACRAME_CHECK(ssl_ != nullptr && bio != nullptr);
+#ifdef SO_NOSIGPIPE
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
+#endif
+  // It reads `fd_`, which lives as long.
+  BIO_set_data(bio, const_cast<int*>(&fd_));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_.get(), bio, bio);  // takes it over
 }
 
 TlsStream::~TlsStream() {
@@ -117,6 +174,11 @@ absl::StatusOr<std::string> TlsStream::ReceiveFrame(size_t bytes_max) {
   if (size > 0) status = Receive(payload.data(), size);
   if (!status.ok()) return status;
   return payload;
+}
+
+absl::Status TlsStream::AwaitData() {
+  char first = 0;
+  return Drive([&] { return SSL_peek(ssl_.get(), &first, 1); });
 }
 
 std::string TlsStream::Exported(size_t bytes) const {

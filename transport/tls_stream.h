@@ -1,7 +1,7 @@
 #pragma once
 
-// One TLS 1.3 connection of the join port: frames with a limit in time. Internal to enrolment.cc.
-// One thread.
+// One TLS 1.3 connection with a limit in time; of the join port, in frames. Internal to
+// enrolment.cc and find_agent.cc. One thread.
 
 #include <openssl/ssl.h>
 
@@ -33,6 +33,8 @@ class TlsStream {
   absl::Status Connect();
   absl::Status SendFrame(const std::string& payload);
   absl::StatusOr<std::string> ReceiveFrame(size_t bytes_max);
+  // Until the other side has said something, which is left unread.
+  absl::Status AwaitData();
   // A key that only the two ends of this connection know. After the handshake.
   std::string Exported(size_t bytes) const;
   SSL* ssl() const { return ssl_.get(); }
@@ -48,6 +50,10 @@ class TlsStream {
   const MonotonicTime until_;
   const std::atomic<bool>* const stopping_;
 };
+
+// CLOCK_WRONG when `why` (an X509_V_…) is about dates; else OK. `where`: who showed the
+// certificate.
+absl::Status CheckDates(long why, const std::string& where);
 
 // Now, by the clock that `until` is of.
 MonotonicTime TlsNow();

@@ -7,7 +7,9 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/check.h"
+#include "transport/private_names.h"
 #include "transport/x509_parts.h"
 
 namespace macrame::transport {
@@ -17,6 +19,11 @@ constexpr int64_t kAuthorityS = 20 * 365 * kSecondsPerDay;
 // Clocks of machines without NTP differ; a certificate made "in the future" must still be accepted.
 constexpr int64_t kClockSkewS = 2 * kSecondsPerDay;
 constexpr std::string_view kTlsNameSuffix = ".macrame";
+constexpr std::string_view kKeyTlsNameSuffix = ".key.macrame";
+
+std::string KeyTlsName(const std::string& key_id) {
+  return key_id + std::string(kKeyTlsNameSuffix);
+}
 
 std::string Drain(BIO* bio) {
   char* data = nullptr;
@@ -115,6 +122,14 @@ NodeId NodeIdFromTlsName(std::string_view name) {
   return IsValidNodeId(name) ? NodeId(std::string(name)) : NodeId();
 }
 
+std::string KeyIdFromTlsName(std::string_view name) {
+  if (!name.ends_with(kKeyTlsNameSuffix)) return "";
+  name.remove_suffix(kKeyTlsNameSuffix.size());
+  const bool is_id = name.size() == kKeyIdDigits &&
+                     name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return is_id ? std::string(name) : "";
+}
+
 absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_name, int64_t unix_s) {
   absl::Status name_status = CheckClusterName(cluster_name);
   if (!name_status.ok()) return name_status;
@@ -195,21 +210,34 @@ absl::StatusOr<Authority> AuthorityOf(const ClusterSecret& secret) {
   return authority;
 }
 
+// What a certificate says of its holder, and what it may be used for.
+struct Subject {
+  std::string name;
+  std::string alternative_names;  // as OpenSSL's configuration has them
+  const char* usage;              // of the extended key usage
+};
+
+Subject SubjectOf(const NodeId& node_id) {
+  return {node_id.value(), absl::StrCat("DNS:", NodeTlsName(node_id)), "serverAuth,clientAuth"};
+}
+
 absl::StatusOr<std::string> Certify(const Authority& authority, EVP_PKEY* key,
-                                    const NodeId& node_id, int64_t unix_s) {
-  Owned<X509> certificate = NewCertificate(key, unix_s, kNodeCertificateS);
-  SetName(X509_get_subject_name(certificate.get()), node_id.value());
+                                    const Subject& subject, int64_t unix_s,
+                                    int64_t valid_for_s = kNodeCertificateS) {
+  Owned<X509> certificate = NewCertificate(key, unix_s, valid_for_s);
+  SetName(X509_get_subject_name(certificate.get()), subject.name);
   X509* issuer = authority.certificate.get();
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer));
   const bool made =
       AddExtension(certificate.get(), issuer, NID_basic_constraints, "critical,CA:FALSE") &&
       AddExtension(certificate.get(), issuer, NID_key_usage, "critical,digitalSignature") &&
-      AddExtension(certificate.get(), issuer, NID_ext_key_usage, "serverAuth,clientAuth") &&
-      AddExtension(certificate.get(), issuer, NID_subject_alt_name,
-                   absl::StrCat("DNS:", NodeTlsName(node_id))) &&
+      AddExtension(certificate.get(), issuer, NID_ext_key_usage, subject.usage) &&
+      AddExtension(certificate.get(), issuer, NID_subject_alt_name, subject.alternative_names) &&
       AddExtension(certificate.get(), issuer, NID_authority_key_identifier, "keyid") &&
       X509_sign(certificate.get(), authority.key.get(), EVP_sha256()) != 0;
-  if (!made) return absl::InternalError("the node's certificate could not be made");
+  if (!made) {
+    return absl::InternalError(absl::StrCat("no certificate could be made for ", subject.name));
+  }
   return CertificatePem(certificate.get());
 }
 
@@ -219,6 +247,23 @@ bool IsP256(EVP_PKEY* key) {
   return key != nullptr && EVP_PKEY_get_base_id(key) == EVP_PKEY_EC &&
          EVP_PKEY_get_group_name(key, group, sizeof(group), &size) == 1 &&
          std::string_view(group) == "prime256v1";
+}
+
+absl::StatusOr<std::string> SignRequest(const ClusterSecret& secret, const Subject& subject,
+                                        const std::string& request_der, int64_t unix_s) {
+  const auto* der = reinterpret_cast<const unsigned char*>(request_der.data());
+  Owned<X509_REQ> request;
+  if (request_der.size() <= kCertificateRequestBytesMax) {
+    request.reset(d2i_X509_REQ(nullptr, &der, static_cast<long>(request_der.size())));
+  }
+  Owned<EVP_PKEY> key(request == nullptr ? nullptr : X509_REQ_get_pubkey(request.get()));
+  // Its signature proves that whoever asks has the key.
+  if (!IsP256(key.get()) || X509_REQ_verify(request.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError("the request for a certificate is malformed");
+  }
+  absl::StatusOr<Authority> authority = AuthorityOf(secret);
+  if (!authority.ok()) return authority.status();
+  return Certify(*authority, key.get(), subject, unix_s);
 }
 
 // What a revocation's signature covers.
@@ -234,7 +279,8 @@ absl::StatusOr<NodeCredentials> MakeNodeCredentials(const ClusterSecret& secret,
   if (!authority.ok()) return authority.status();
   Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
-  absl::StatusOr<std::string> certificate = Certify(*authority, key.get(), node_id, unix_s);
+  absl::StatusOr<std::string> certificate =
+      Certify(*authority, key.get(), SubjectOf(node_id), unix_s);
   if (!certificate.ok()) return certificate.status();
   NodeCredentials node;
   node.node_id = node_id;
@@ -264,19 +310,47 @@ absl::StatusOr<std::string> SignCertificateRequest(const ClusterSecret& secret,
                                                    const NodeId& node_id,
                                                    const std::string& request_der, int64_t unix_s) {
   if (!IsValidNodeId(node_id.value())) return absl::InvalidArgumentError("that is no node id");
-  const auto* der = reinterpret_cast<const unsigned char*>(request_der.data());
-  Owned<X509_REQ> request;
-  if (request_der.size() <= kCertificateRequestBytesMax) {
-    request.reset(d2i_X509_REQ(nullptr, &der, static_cast<long>(request_der.size())));
-  }
-  Owned<EVP_PKEY> key(request == nullptr ? nullptr : X509_REQ_get_pubkey(request.get()));
-  // Its signature proves that whoever asks has the key.
-  if (!IsP256(key.get()) || X509_REQ_verify(request.get(), key.get()) != 1) {
-    return absl::InvalidArgumentError("the request for a certificate is malformed");
+  return SignRequest(secret, SubjectOf(node_id), request_der, unix_s);
+}
+
+absl::StatusOr<KeyPair> MakePersonCredentials(const ClusterSecret& secret,
+                                              const std::string& key_id, int64_t unix_s,
+                                              int64_t until_unix_s) {
+  const bool is_key = !key_id.empty() && KeyIdFromTlsName(KeyTlsName(key_id)) == key_id;
+  if (!is_key || until_unix_s <= unix_s) {
+    return absl::InvalidArgumentError("a person's certificate needs a key's id, and an end");
   }
   absl::StatusOr<Authority> authority = AuthorityOf(secret);
   if (!authority.ok()) return authority.status();
-  return Certify(*authority, key.get(), node_id, unix_s);
+  Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
+  MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
+  const Subject subject{key_id, absl::StrCat("DNS:", KeyTlsName(key_id)), "clientAuth"};
+  absl::StatusOr<std::string> certificate =
+      Certify(*authority, key.get(), subject, unix_s, until_unix_s - unix_s);
+  if (!certificate.ok()) return certificate.status();
+  KeyPair pair;
+  pair.certificate_pem = *std::move(certificate);
+  pair.key_pem = KeyPem(key.get());
+  return pair;
+}
+
+absl::StatusOr<std::string> SignHttpsRequest(const ClusterSecret& secret,
+                                             const std::vector<std::string>& names,
+                                             const std::string& request_der, int64_t unix_s) {
+  if (names.empty() || names.size() > kHttpsNamesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a certificate for HTTPS has 1 to ", kHttpsNamesMax, " names"));
+  }
+  std::vector<std::string> alternatives;
+  for (const std::string& name : names) {
+    if (!IsPrivateName(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", name.substr(0, 64), "' is no name of a private network"));
+    }
+    alternatives.push_back(absl::StrCat(IsAddress(name) ? "IP:" : "DNS:", name));
+  }
+  return SignRequest(secret, {names[0], absl::StrJoin(alternatives, ","), "serverAuth"},
+                     request_der, unix_s);
 }
 
 absl::Status CheckNodeCredentials(const NodeCredentials& node) {
@@ -333,14 +407,14 @@ bool IsRevocationSigned(const std::string& authority_certificate_pem, const std:
 
 int64_t SystemUnixSeconds() { return static_cast<int64_t>(std::time(nullptr)); }
 
-void Wipe(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
-
 ClusterSecret::~ClusterSecret() {
   Wipe(authority_key_pem);
   Wipe(beacon_key);
 }
 
 NodeCredentials::~NodeCredentials() { Wipe(key_pem); }
+
+KeyPair::~KeyPair() { Wipe(key_pem); }
 
 NodeMembership::~NodeMembership() { Wipe(beacon_key); }
 

@@ -15,17 +15,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/ids.h"
+#include "transport/wipe.h"
 
 namespace macrame::transport {
 
 inline constexpr size_t kBeaconKeyBytes = 32;
 inline constexpr size_t kClusterFingerprintBytes = 8;
 inline constexpr size_t kClusterNameBytesMax = 63;
-inline constexpr size_t kSecretFileBytesMax = 64 * 1024;
 inline constexpr size_t kCertificateRequestBytesMax = 4096;
 inline constexpr int64_t kSecondsPerDay = 24 * 60 * 60;
 inline constexpr int64_t kNodeCertificateS = 7 * kSecondsPerDay;
@@ -111,6 +112,32 @@ absl::StatusOr<std::string> SignCertificateRequest(const ClusterSecret& secret,
                                                    const NodeId& node_id,
                                                    const std::string& request_der,
                                                    int64_t unix_s = SystemUnixSeconds());
+// A certificate and its key.
+struct KeyPair {
+  ~KeyPair();
+  std::string certificate_pem;
+  std::string key_pem;
+};
+
+// What a person shows from a machine without an agent: it names a key of the API (agentd's
+// KeyTable) and no node, and can't be served with. Valid until `until_unix_s`.
+absl::StatusOr<KeyPair> MakePersonCredentials(const ClusterSecret& secret,
+                                              const std::string& key_id, int64_t unix_s,
+                                              int64_t until_unix_s);
+inline constexpr size_t kKeyIdDigits = 12;
+// The key id in such a certificate's name, "<key id>.key.macrame"; empty: it is not of that form.
+std::string KeyIdFromTlsName(std::string_view name);
+
+// A certificate that a node's gateway shows to programs, for kNodeCertificateS: these names and
+// addresses, no node id, and nothing to call other nodes with. Only names that nobody owns on the
+// Internet are signed, so that whoever trusts this authority trusts it with no site there:
+// INVALID_ARGUMENT otherwise (private_names.h), or when there are none or more than
+// kHttpsNamesMax.
+inline constexpr size_t kHttpsNamesMax = 32;
+absl::StatusOr<std::string> SignHttpsRequest(const ClusterSecret& secret,
+                                             const std::vector<std::string>& names,
+                                             const std::string& request_der,
+                                             int64_t unix_s = SystemUnixSeconds());
 // That certificate, key, node id and authority belong together; dates are not looked at.
 absl::Status CheckNodeCredentials(const NodeCredentials& node);
 
@@ -130,8 +157,6 @@ std::string DefaultClusterSecretPath();
 
 // `count` random bytes from the system's generator. Aborts when there is none.
 std::string RandomBytes(size_t count);
-// Overwrites it with zeros, in a way that no compiler leaves out.
-void Wipe(std::string& text);
 // Lower-case hex.
 std::string HexEncode(std::string_view bytes);
 

@@ -1,37 +1,18 @@
 // The secret file: a JSON object, so that people can see what it is and no editor harms it.
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <boost/algorithm/hex.hpp>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "transport/private_file.h"
 #include "transport/trust.h"
 
 namespace macrame::transport {
 namespace {
 
 constexpr int kFormat = 1;
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // The two kinds of files, as errors name them.
 constexpr char kSecretKind[] = "cluster secret";
@@ -51,84 +32,9 @@ absl::Status MalformedMembership(const std::string& path, std::string_view what)
       "'clusterctl cluster join' here"));
 }
 
-absl::Status CheckMode(const std::string& path, const char* kind, const struct stat& info) {
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ", kind, " ", path, " is not usable: it is not a file"));
-  }
-  if ((info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the ", kind, " ", path, " may be read by other users; run 'chmod 600 ", path, "'"));
-  }
-  if (info.st_uid != ::geteuid() && ::geteuid() != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the ", kind, " ", path, " belongs to another user; run 'chown ", ::geteuid(),
-                     " ", path, "' as that user or root"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const char* kind) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      return absl::NotFoundError(absl::StrCat("there is no ", kind, " at ", path));
-    }
-    return absl::PermissionDeniedError(
-        absl::StrCat("the ", kind, " ", path, " can't be opened: ", std::strerror(errno)));
-  }
-  struct stat info {};
-  const auto unreadable = [&](const char* why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ", kind, " ", path, " is not usable: ", why));
-  };
-  if (::fstat(fd.get(), &info) != 0) return unreadable(std::strerror(errno));
-  absl::Status mode = CheckMode(path, kind, info);
-  if (!mode.ok()) return mode;
-  std::string text(kSecretFileBytesMax + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return unreadable(std::strerror(errno));
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  if (size > kSecretFileBytesMax) return unreadable("it is too large");
-  text.resize(size);
-  return text;
-}
-
 std::string StringField(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-absl::Status WriteAll(int fd, const std::string& text, const std::string& path) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t wrote = ::write(fd, text.data() + done, text.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      return absl::InternalError(absl::StrCat(path, " can't be written: ", std::strerror(errno)));
-    }
-    done += static_cast<size_t>(wrote);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MakeFolderOf(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (!folder.empty() && !std::filesystem::exists(folder, error)) {
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("the folder ", folder.string(), " can't be made: ", error.message()));
-    }
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
-  }
-  return absl::OkStatus();
 }
 
 // The text, and the private values in the object, are wiped.
@@ -171,8 +77,6 @@ void WipeIn(nlohmann::json& object, const char* name) {
 }  // namespace
 
 absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& path) {
-  absl::Status folder = MakeFolderOf(path);
-  if (!folder.ok()) return folder;
   nlohmann::ordered_json object;
   object["macrame_cluster_secret"] = kFormat;
   object["note"] = "Whoever has this file can join the cluster. Keep its mode at 0600.";
@@ -181,25 +85,14 @@ absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& 
   object["beacon_key"] = HexEncode(secret.beacon_key);
   object["authority_certificate"] = secret.authority_certificate_pem;
   object["authority_key"] = secret.authority_key_pem;
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (fd.get() < 0 && errno == EEXIST) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path,
-        " is there already and is not overwritten: the nodes that have it would be cut off. "
-        "Name another file, or remove it first"));
-  }
-  if (fd.get() < 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path, " can't be written: ", std::strerror(errno)));
-  }
   std::string text = TextOf(object, {"beacon_key", "authority_key"});
-  absl::Status written = WriteAll(fd.get(), text, path);
+  absl::Status written = WriteNewPrivateFile(path, text);
   Wipe(text);
-  if (written.ok() && ::fsync(fd.get()) != 0) {
-    written = absl::InternalError(absl::StrCat(path, " can't be written: ", std::strerror(errno)));
-  }
-  if (!written.ok()) ::unlink(path.c_str());
-  return written;
+  if (!absl::IsAlreadyExists(written)) return written;
+  return absl::AlreadyExistsError(absl::StrCat(
+      path,
+      " is there already and is not overwritten: the nodes that have it would be cut off. "
+      "Name another file, or remove it first"));
 }
 
 absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path) {
@@ -229,8 +122,6 @@ absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path) {
 }
 
 absl::Status WriteNodeMembership(const NodeMembership& membership, const std::string& path) {
-  absl::Status folder = MakeFolderOf(path);
-  if (!folder.ok()) return folder;
   nlohmann::ordered_json object;
   object["macrame_node_membership"] = kFormat;
   object["note"] = "This node's own key and certificate: for this machine alone. Mode 0600.";
@@ -241,20 +132,9 @@ absl::Status WriteNodeMembership(const NodeMembership& membership, const std::st
   object["authority_certificate"] = membership.node.authority_certificate_pem;
   object["certificate"] = membership.node.certificate_pem;
   object["key"] = membership.node.key_pem;
-  const std::string fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  const Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (fd.get() < 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(fresh, " can't be written: ", std::strerror(errno)));
-  }
   std::string text = TextOf(object, {"beacon_key", "key"});
-  absl::Status written = WriteAll(fd.get(), text, fresh);
+  absl::Status written = ReplacePrivateFile(path, text);
   Wipe(text);
-  if (written.ok() && (::fsync(fd.get()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0)) {
-    written = absl::InternalError(absl::StrCat(path, " can't be written: ", std::strerror(errno)));
-  }
-  if (!written.ok()) ::unlink(fresh.c_str());
   return written;
 }
 

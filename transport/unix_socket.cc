@@ -16,21 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "transport/private_file.h"
 
 namespace macrame::transport {
 namespace {
-
-absl::Status MakeFolder(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (folder.empty() || std::filesystem::exists(folder, error)) return absl::OkStatus();
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the folder ", folder.string(), " can't be made: ", error.message()));
-  }
-  std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
-  return absl::OkStatus();
-}
 
 // The owner of the service's folder, when `path` is the service's socket and nobody but root can
 // have made that folder.
@@ -175,7 +164,7 @@ absl::Status PrepareSocketPath(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("the socket path '", path, "' must be absolute"));
   }
-  absl::Status folder = MakeFolder(std::filesystem::path(path).parent_path());
+  absl::Status folder = MakePrivateFolder(std::filesystem::path(path).parent_path());
   if (!folder.ok()) return folder;
   folder = CheckFolder(std::filesystem::path(path).parent_path().string());
   if (!folder.ok()) return folder;

@@ -105,6 +105,14 @@ std::optional<WebUrl> ParseWebUrl(absl::string_view text) {
   return url;
 }
 
+std::optional<WebUrl> TracesUrl(absl::string_view endpoint) {
+  std::optional<WebUrl> url = ParseWebUrl(endpoint);
+  if (!url.has_value() || absl::StrContains(url->target, '?')) return std::nullopt;
+  while (absl::EndsWith(url->target, "/")) url->target.pop_back();
+  url->target += "/v1/traces";
+  return url;
+}
+
 std::string PercentDecode(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -29,6 +29,10 @@ struct WebUrl {
 // Nullopt: it is none, or names a user.
 std::optional<WebUrl> ParseWebUrl(absl::string_view text);
 
+// Where the collector at `endpoint` takes traces: "/v1/traces" behind it, as OpenTelemetry's SDKs
+// have it. Nullopt: it is no such URL, or has a query.
+std::optional<WebUrl> TracesUrl(absl::string_view endpoint);
+
 // "%2F" and the like become what they stand for; a text with a malformed one stays as it is.
 std::string PercentDecode(absl::string_view text);
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -45,10 +46,17 @@ absl::Status Wrong(const ConfigKey& key, const std::string& text, const std::str
       absl::StrCat(View(key.name), ": '", text.substr(0, 80), "' is not ", wanted));
 }
 
-absl::Status SetText(const ConfigKey& key, const std::string& text, std::string* field) {
-  if (text.size() > kConfigTextBytesMax || text.find('\0') != std::string::npos) {
-    return Wrong(key, text, absl::StrCat("a text of at most ", kConfigTextBytesMax, " bytes"));
+// What no text may be, nor an entry of a list.
+absl::Status CheckText(const ConfigKey& key, const std::string& text) {
+  if (text.size() <= kConfigTextBytesMax && text.find('\0') == std::string::npos) {
+    return absl::OkStatus();
   }
+  return Wrong(key, text,
+               absl::StrCat("a text of at most ", kConfigTextBytesMax, " bytes without a NUL"));
+}
+
+absl::Status SetText(const ConfigKey& key, const std::string& text, std::string* field) {
+  if (absl::Status fits = CheckText(key, text); !fits.ok()) return fits;
   if (!key.choices.empty() &&
       std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end()) {
     std::vector<std::string> choices(key.choices.begin(), key.choices.end());
@@ -76,18 +84,26 @@ absl::Status SetTruth(const ConfigKey& key, const std::string& text, bool* field
   return absl::OkStatus();
 }
 
-absl::Status SetList(const ConfigKey& key, const std::string& text,
+absl::Status SetList(const ConfigKey& key, std::vector<std::string> list,
                      std::vector<std::string>* field) {
+  if (list.size() > kConfigListEntriesMax) {
+    return Wrong(key, absl::StrJoin(list, ","),
+                 absl::StrCat("a list of at most ", kConfigListEntriesMax, " entries"));
+  }
+  for (const std::string& entry : list) {
+    if (absl::Status fits = CheckText(key, entry); !fits.ok()) return fits;
+  }
+  *field = std::move(list);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> EntriesOf(const std::string& text) {
   std::vector<std::string> list;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const absl::string_view entry = absl::StripAsciiWhitespace(part);
     if (!entry.empty()) list.emplace_back(entry);
   }
-  if (list.size() > kConfigListEntriesMax) {
-    return Wrong(key, text, absl::StrCat("a list of at most ", kConfigListEntriesMax, " entries"));
-  }
-  *field = std::move(list);
-  return absl::OkStatus();
+  return list;
 }
 
 std::string Home() {
@@ -139,7 +155,8 @@ std::string ExpandHome(const std::string& path) {
 void ExpandPaths(Config* config) {
   for (std::string* path :
        {&config->cluster_secret_file, &config->state_folder, &config->machine_id_file,
-        &config->socket_path, &config->rankd_path, &config->mlx_lm_python, &config->log_file}) {
+        &config->socket_path, &config->rankd_path, &config->mlx_lm_python, &config->log_file,
+        &config->otlp_headers_file, &config->gateway_tls_certificate, &config->gateway_tls_key}) {
     *path = ExpandHome(*path);
   }
 }
@@ -165,8 +182,16 @@ absl::Status SetFromText(const ConfigKey& key, const std::string& text, const st
   } else if (const auto* truth = std::get_if<bool Config::*>(&key.field)) {
     status = SetTruth(key, text, &(values.**truth));
   } else {
-    status = SetList(key, text, &(values.*std::get<std::vector<std::string> Config::*>(key.field)));
+    return SetFromList(key, EntriesOf(text), origin, config);
   }
+  if (status.ok()) config->origins[std::string(key.name)] = origin;
+  return status;
+}
+
+absl::Status SetFromList(const ConfigKey& key, std::vector<std::string> entries,
+                         const std::string& origin, LoadedConfig* config) {
+  const auto field = std::get<std::vector<std::string> Config::*>(key.field);
+  absl::Status status = SetList(key, std::move(entries), &(config->values.*field));
   if (status.ok()) config->origins[std::string(key.name)] = origin;
   return status;
 }
@@ -185,23 +210,20 @@ absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& loo
   return absl::OkStatus();
 }
 
-absl::Status CheckConfig(const Config& config) {
+std::optional<double> ParseTraceRatio(std::string_view text) {
+  const bool is_plain = std::all_of(
+      text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isdigit(c) || c == '.'; });
+  double ratio = 0;
+  if (!is_plain || !absl::SimpleAtod(std::string(text), &ratio) || ratio > 1) return std::nullopt;
+  return ratio;
+}
+
+namespace {
+
+absl::Status CheckGateway(const Config& config) {
   const auto wrong = [](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(parts...));
   };
-  if (config.suspect_after_ms <= config.heartbeat_interval_ms) {
-    return wrong("suspect_after_ms (", config.suspect_after_ms,
-                 ") must be above heartbeat_interval_ms (", config.heartbeat_interval_ms, ")");
-  }
-  if (config.dead_after_ms <= config.suspect_after_ms) {
-    return wrong("dead_after_ms (", config.dead_after_ms, ") must be above suspect_after_ms (",
-                 config.suspect_after_ms, ")");
-  }
-  for (const auto& [name, ip] :
-       {std::pair("control_bind", config.control_bind),
-        std::pair("gateway_bind", config.gateway_bind), std::pair("ring_bind", config.ring_bind)}) {
-    if (!ip.empty() && !IsAddress(ip)) return wrong(name, ": '", ip, "' is not an IP address");
-  }
   if (config.gateway_open && config.gateway_keys == "required") {
     return wrong(
         "gateway_open lets everybody in while there is no key, and gateway_keys: required ",
@@ -209,6 +231,14 @@ absl::Status CheckConfig(const Config& config) {
   }
   if (config.gateway_enabled && config.gateway_bind.empty()) {
     return wrong("gateway_bind must not be empty");
+  }
+  if (config.gateway_tls_authority && !config.gateway_tls_certificate.empty()) {
+    return wrong(
+        "gateway_tls_authority makes a certificate, so gateway_tls_certificate names none");
+  }
+  if (config.gateway_tls_authority && config.insecure_dev) {
+    return wrong(
+        "gateway_tls_authority needs the authority of a cluster, and insecure_dev has none");
   }
   if (config.gateway_tls_certificate.empty() != config.gateway_tls_key.empty()) {
     return wrong("gateway_tls_certificate and gateway_tls_key are set together or not at all");
@@ -226,8 +256,38 @@ absl::Status CheckConfig(const Config& config) {
                    "' is not of the form NAME=MODEL, such as gpt-4o=my-model or claude-*=my-model");
     }
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckConfig(const Config& config) {
+  const auto wrong = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  if (config.suspect_after_ms <= config.heartbeat_interval_ms) {
+    return wrong("suspect_after_ms (", config.suspect_after_ms,
+                 ") must be above heartbeat_interval_ms (", config.heartbeat_interval_ms, ")");
+  }
+  if (config.dead_after_ms <= config.suspect_after_ms) {
+    return wrong("dead_after_ms (", config.dead_after_ms, ") must be above suspect_after_ms (",
+                 config.suspect_after_ms, ")");
+  }
+  for (const auto& [name, ip] :
+       {std::pair("control_bind", config.control_bind),
+        std::pair("gateway_bind", config.gateway_bind), std::pair("ring_bind", config.ring_bind)}) {
+    if (!ip.empty() && !IsAddress(ip)) return wrong(name, ": '", ip, "' is not an IP address");
+  }
+  if (absl::Status gateway = CheckGateway(config); !gateway.ok()) return gateway;
   if (!config.alert_webhook.empty() && !ParseWebUrl(config.alert_webhook).has_value()) {
     return wrong("alert_webhook is no URL that begins with http:// or https://");
+  }
+  if (!config.otlp_endpoint.empty() && !TracesUrl(config.otlp_endpoint).has_value()) {
+    return wrong("otlp_endpoint is no URL that begins with http:// or https:// and has no query");
+  }
+  if (!ParseTraceRatio(config.trace_ratio).has_value()) {
+    return wrong("trace_ratio: '", config.trace_ratio.substr(0, 80),
+                 "' is no number from 0 to 1, such as 0.05");
   }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");
   if (config.state_folder.empty() || config.state_folder[0] != '/') {

@@ -49,6 +49,7 @@ struct Config {
   bool gateway_open = false;
   std::string gateway_tls_certificate;
   std::string gateway_tls_key;
+  bool gateway_tls_authority = false;
   int64_t gateway_port = 8000;
   std::vector<std::string> gateway_hosts;
   std::vector<std::string> gateway_cors_origins;
@@ -56,6 +57,7 @@ struct Config {
   bool gateway_load_on_request = false;
   bool gateway_unload_for_requests = true;
   int64_t gateway_queue_limit_s = 600;
+  int64_t response_retention_h = 0;
   bool gateway_enabled = true;
 
   int64_t heartbeat_interval_ms = 500;
@@ -79,12 +81,17 @@ struct Config {
   int64_t models_memory_max_mib = 0;
   int64_t model_idle_unload_s = 0;
   int64_t kv_cache_disk_mib = 2048;
+  int64_t kv_cache_disk_hours = 0;
   std::string metal_fast_synch = "auto";
   std::string rankd_path;
   std::string mlx_lm_python;
 
   std::string alert_webhook;
   std::string alert_webhook_authorization;
+
+  std::string otlp_endpoint;
+  std::string otlp_headers_file;
+  std::string trace_ratio = "1.0";
 
   std::string log_level = "info";
   std::string log_file;
@@ -128,6 +135,10 @@ LoadedConfig DefaultConfig();
 absl::Status SetFromText(const ConfigKey& key, const std::string& text, const std::string& origin,
                          LoadedConfig* config);
 
+// The same of a setting that is a list, whose entries may hold commas.
+absl::Status SetFromList(const ConfigKey& key, std::vector<std::string> entries,
+                         const std::string& origin, LoadedConfig* config);
+
 // Takes a YAML file's text. INVALID_ARGUMENT with "path:line: …": unknown key (with the nearest
 // one), a key given twice, a wrong type, a value out of bounds, nesting, malformed YAML.
 absl::Status ApplyYaml(const std::string& text, const std::string& path, LoadedConfig* config);
@@ -138,6 +149,9 @@ absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& loo
 
 // What must hold between settings: suspect before dead, insecure only on loopback, …
 absl::Status CheckConfig(const Config& config);
+
+// `trace_ratio`: "0.05", 0 to 1. Nullopt: it is none.
+std::optional<double> ParseTraceRatio(std::string_view text);
 
 // Of 127.0.0.0/8 or ::1; `ip` is an IP address.
 bool IsLoopbackAddress(const std::string& ip);

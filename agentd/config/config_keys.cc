@@ -85,6 +85,9 @@ Keys NetworkKeys() {
            "PEM file of the HTTP API's certificate and its chain: other machines then have to use "
            "https"),
       Text("gateway_tls_key", &Config::gateway_tls_key, "PEM file of that certificate's key"),
+      Truth("gateway_tls_authority", &Config::gateway_tls_authority,
+            "TLS of the HTTP API with a certificate that the cluster's own authority signs and "
+            "renews (clusterctl cluster authority)"),
       Number("gateway_port", &Config::gateway_port, "port", 0, kPortMax,
              "TCP port of the HTTP API; 0: any free one"),
       List("gateway_hosts", &Config::gateway_hosts,
@@ -106,6 +109,9 @@ Keys NetworkKeys() {
       Number("gateway_queue_limit_s", &Config::gateway_queue_limit_s, "s", 0, 86'400,
              "how long a request may wait for its turn at a model before it fails with "
              "queue_timeout (503); 0: for ever"),
+      Number("response_retention_h", &Config::response_retention_h, "h", 0, 10 * 365 * 24,
+             "how long answers for /v1/responses are stored, where their tenant has no order of "
+             "its own (clusterctl tenant set --retention); 0: as long as there is room"),
   };
 }
 
@@ -162,6 +168,9 @@ Keys RankKeys() {
              "0: never"),
       Number("kv_cache_disk_mib", &Config::kv_cache_disk_mib, "MiB", 0, 1 << 30,
              "conversations that models keep in state_folder/kv_cache across restarts; 0: none"),
+      Number("kv_cache_disk_hours", &Config::kv_cache_disk_hours, "h", 0, 10 * 365 * 24,
+             "what of them no prompt used for so long is removed, while a model is loaded; 0: they "
+             "give way for room alone"),
       Choice("metal_fast_synch", &Config::metal_fast_synch,
              "MLX's fast GPU synchronisation: auto is over jaccl until a gang stalls with it",
              {"auto", "on", "off"}),
@@ -178,6 +187,15 @@ Keys ProcessKeys() {
            "on every node; empty: none"),
       Text("alert_webhook_authorization", &Config::alert_webhook_authorization,
            "what is sent there as Authorization, such as Bearer TOKEN; empty: nothing"),
+      Text("otlp_endpoint", &Config::otlp_endpoint,
+           "URL of an OpenTelemetry collector (http://127.0.0.1:4318) that traces of requests go "
+           "to, at its /v1/traces; empty: none are taken"),
+      Text("otlp_headers_file", &Config::otlp_headers_file,
+           "a file (mode 0600) of lines 'name: value' that are sent there as headers, such as a "
+           "token; empty: none"),
+      Text("trace_ratio", &Config::trace_ratio,
+           "share of requests that are traced, 0 to 1; those that come with a trace of their own "
+           "are as that says"),
       Choice("log_level", &Config::log_level, "least important lines that are logged",
              {"trace", "debug", "info", "warning", "error"}),
       Text("log_file", &Config::log_file,

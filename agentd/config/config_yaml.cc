@@ -23,19 +23,24 @@ absl::Status At(const std::string& path, int line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", what));
 }
 
-// Flow brackets and block indentation, counted roughly and from above.
+// Flow brackets and block indentation, counted roughly and from above. Lines of comments don't
+// count; a bracket that one hides from here meets the parser's own limit.
 int Nesting(const std::string& text) {
   int open = 0;
   int deepest = 0;
   int indent_levels = 0;
   size_t column = 0;
   bool leading = true;
+  bool is_comment = false;
   for (const char c : text) {
     if (c == '\n') {
       column = 0;
       leading = true;
+      is_comment = false;
       continue;
     }
+    is_comment = is_comment || (leading && indent_levels == 0 && c == '#');
+    if (is_comment) continue;
     ++column;
     if (c == '[' || c == '{') deepest = std::max(deepest, ++open);
     if ((c == ']' || c == '}') && open > 0) --open;
@@ -48,9 +53,9 @@ int Nesting(const std::string& text) {
   return deepest;
 }
 
+// `line`: the key's. What is not there has a line of its own: where the next thing stands.
 absl::Status ApplyOne(const ConfigKey& key, const YAML::Node& node, const std::string& path,
-                      LoadedConfig* config) {
-  const int line = node.Mark().line + 1;
+                      int line, LoadedConfig* config) {
   const std::string origin = absl::StrCat("file ", path, ":", line);
   const bool is_list = std::holds_alternative<std::vector<std::string> Config::*>(key.field);
   if (is_list && node.IsSequence()) {
@@ -61,13 +66,8 @@ absl::Status ApplyOne(const ConfigKey& key, const YAML::Node& node, const std::s
       }
       entries.push_back(entry.Scalar());
     }
-    if (entries.size() > kConfigListEntriesMax) {
-      return At(path, line,
-                absl::StrCat(View(key.name), " has more than ", kConfigListEntriesMax, " entries"));
-    }
-    config->values.*std::get<std::vector<std::string> Config::*>(key.field) = std::move(entries);
-    config->origins[std::string(key.name)] = origin;
-    return absl::OkStatus();
+    absl::Status status = SetFromList(key, std::move(entries), origin, config);
+    return status.ok() ? status : At(path, line, status.message());
   }
   if (!node.IsScalar() && !node.IsNull()) {
     return At(path, line, absl::StrCat(View(key.name), " must be a single value"));
@@ -94,7 +94,7 @@ absl::Status ApplyMap(const YAML::Node& root, const std::string& path, LoadedCon
                                              : absl::StrCat("; did you mean '", nearest, "'?")));
     }
     if (!seen.insert(name).second) return At(path, line, absl::StrCat(name, " is given twice"));
-    absl::Status status = ApplyOne(*key, pair.second, path, config);
+    absl::Status status = ApplyOne(*key, pair.second, path, line, config);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

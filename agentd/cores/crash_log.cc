@@ -1,5 +1,7 @@
 #include "agentd/cores/crash_log.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -44,9 +46,11 @@ void AddCrash(v1::NodeCrashes& crashes, const std::string& backend, uint64_t uni
 bool IsQuarantined(const v1::NodeCrashes& crashes) {
   const int count = crashes.crashes_size();
   if (count < kQuarantineCrashes) return false;
-  return crashes.crashes(count - 1).seen_unix_ms() -
-             crashes.crashes(count - kQuarantineCrashes).seen_unix_ms() <=
-         kQuarantineWindowMs;
+  // Another coordinator's clock may be behind that of the one before it.
+  const auto [first, last] =
+      std::minmax({crashes.crashes(count - kQuarantineCrashes).seen_unix_ms(),
+                   crashes.crashes(count - 1).seen_unix_ms()});
+  return last - first <= kQuarantineWindowMs;
 }
 
 v1::Reason CrashReason(const v1::NodeCrashes& crashes, const std::string& hostname) {

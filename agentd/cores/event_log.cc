@@ -1,16 +1,26 @@
 #include "agentd/cores/event_log.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/same_event.h"
 
 namespace macrame::agentd {
 namespace {
 
-bool IsSame(const v1::Event& a, const v1::Event& b) {
-  return a.seen_by() != b.seen_by() && a.kind() == b.kind() && a.subject() == b.subject() &&
-         a.message() == b.message();
+bool IsAlike(const v1::Event& a, const v1::Event& b) {
+  return a.kind() == b.kind() && a.subject() == b.subject() && a.message() == b.message();
 }
+
+// An event, and the agents that tell of it: each tells once of one, so a second of the same agent
+// is another.
+struct Told {
+  v1::Event event;
+  std::set<std::string> seen_by;
+};
 
 }  // namespace
 
@@ -84,15 +94,24 @@ v1::ListEventsResponse MergeEvents(const std::vector<v1::ListEventsResponse>& to
   std::stable_sort(all.begin(), all.end(), [](const v1::Event& a, const v1::Event& b) {
     return a.at_unix_ms() < b.at_unix_ms();
   });
-  for (v1::Event& event : all) {
-    const auto& kept = merged.events();
-    const auto too_old = std::find_if(kept.rbegin(), kept.rend(), [&](const v1::Event& earlier) {
-      return event.at_unix_ms() - earlier.at_unix_ms() > kSameEventMs;
+  std::vector<Told> kept;
+  size_t recent = 0;  // the first that may still be told of by another
+  for (const v1::Event& event : all) {
+    while (recent < kept.size() &&
+           event.at_unix_ms() - kept[recent].event.at_unix_ms() > kSameEventMs) {
+      ++recent;
+    }
+    const auto first = kept.begin() + static_cast<std::ptrdiff_t>(recent);
+    const auto known = std::find_if(first, kept.end(), [&](const Told& earlier) {
+      return IsAlike(earlier.event, event) && !earlier.seen_by.contains(event.seen_by());
     });
-    const bool is_known = std::any_of(
-        kept.rbegin(), too_old, [&](const v1::Event& earlier) { return IsSame(earlier, event); });
-    if (!is_known) *merged.add_events() = std::move(event);
+    if (known != kept.end()) {
+      known->seen_by.insert(event.seen_by());
+    } else {
+      kept.push_back({event, {event.seen_by()}});
+    }
   }
+  for (Told& one : kept) *merged.add_events() = std::move(one.event);
   return merged;
 }
 

@@ -17,8 +17,6 @@
 namespace macrame::agentd {
 
 inline constexpr size_t kEventsMax = 1000;
-// Two agents that tell of the same within so long tell of one event.
-inline constexpr uint64_t kSameEventMs = 10'000;
 
 // Kinds of events.
 inline constexpr char kNodeEvent[] = "node";

@@ -11,8 +11,6 @@
 namespace macrame::agentd {
 namespace {
 
-constexpr size_t kIdDigitsMin = 4;
-
 std::string KeyOf(const JoinAsker& asker) {
   return absl::StrCat(asker.node.value(), asker.request_digest);
 }
@@ -35,14 +33,13 @@ void JoinTokenTable::Expire(MonotonicTime now) {
   std::erase_if(failures_, [](const auto& item) { return item.second.empty(); });
 }
 
-absl::Status JoinTokenTable::Add(JoinPass pass, MonotonicTime now) {
+absl::Status JoinTokenTable::Add(const JoinPass& pass, MonotonicTime now) {
   Expire(now);
   if (entries_.size() >= kJoinTokensMax) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kJoinLimited,
                         absl::StrCat(kJoinTokensMax, " join tokens are valid already"));
   }
-  const std::string id = pass.id;
-  entries_[id].pass = std::move(pass);
+  entries_[pass.id].pass = pass;
   return absl::OkStatus();
 }
 
@@ -124,15 +121,20 @@ std::vector<JoinAsker> JoinTokenTable::Waiting(MonotonicTime now) const {
 absl::StatusOr<JoinAsker> JoinTokenTable::Approve(const std::string& name, MonotonicTime now) {
   Expire(now);
   const std::string* found = nullptr;
+  bool found_waits = false, is_ambiguous = false;
   for (const auto& [key, wait] : waiting_) {
-    const bool by_id =
-        name.size() >= kIdDigitsMin && absl::StartsWith(wait.asker.node.value(), name);
+    const bool by_id = IsBeginningOfId(name, wait.asker.node.value());
     if (!by_id && !absl::EqualsIgnoreCase(wait.asker.hostname, name)) continue;
-    if (found != nullptr) {
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kNodeAmbiguous,
-                          "several nodes of that name wait to be approved");
-    }
+    // One that is approved and has not asked since is in nobody's way.
+    const bool waits = !entries_.at(wait.token_id).approved.contains(key);
+    if (found != nullptr && found_waits && !waits) continue;
+    is_ambiguous = found != nullptr && found_waits == waits;
     found = &key;
+    found_waits = waits;
+  }
+  if (is_ambiguous) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kNodeAmbiguous,
+                        "several nodes of that name wait to be approved");
   }
   if (found == nullptr) {
     return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,

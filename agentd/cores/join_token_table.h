@@ -60,8 +60,8 @@ enum class JoinVerdict { kIssue, kWait };
 class JoinTokenTable {
  public:
   // RESOURCE_EXHAUSTED when there are too many.
-  absl::Status Add(JoinPass pass, MonotonicTime now);
-  // Whether anybody may come: one is valid, and not used up.
+  absl::Status Add(const JoinPass& pass, MonotonicTime now);
+  // Whether anybody may come: one is valid, or was used up less than kUsedTokenKept ago.
   bool Expects(MonotonicTime now);
 
   // Before the proof is looked at. JOIN_LIMITED when too many attempts failed of late.

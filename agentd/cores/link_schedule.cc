@@ -99,13 +99,20 @@ void LinkSchedule::SetPairs(const std::vector<LinkPair>& pairs) {
     const bool same = known != entries_.end() &&
                       known->first.from_interface == pair.from_interface &&
                       known->first.to_interface == pair.to_interface;
+    if (!same) NoteChanged(pair);
     entries.emplace(pair, same ? known->second : Entry{});
   }
   entries_ = std::move(entries);
 }
 
 void LinkSchedule::AddPairs(const std::vector<LinkPair>& pairs) {
-  for (const LinkPair& pair : pairs) entries_.try_emplace(pair);
+  for (const LinkPair& pair : pairs) {
+    if (entries_.try_emplace(pair).second) NoteChanged(pair);
+  }
+}
+
+void LinkSchedule::NoteChanged(const LinkPair& pair) {
+  if (running_.has_value() && running_->Key() == pair.Key()) again_ = true;
 }
 
 void LinkSchedule::Hurry(const std::string& to_node_id) {
@@ -114,6 +121,7 @@ void LinkSchedule::Hurry(const std::string& to_node_id) {
     entry.due = MonotonicTime();
     entry.failures = 0;
     entry.measured = false;
+    NoteChanged(pair);
   }
 }
 
@@ -126,24 +134,24 @@ void LinkSchedule::RetryFailed(const std::string& to_node_id) {
 }
 
 std::optional<LinkPair> LinkSchedule::Next(MonotonicTime now) {
-  if (now < not_before_) return std::nullopt;
+  if (now < not_before_ || running_.has_value()) return std::nullopt;  // one at a time
   auto best = entries_.end();
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    if (it->second.running) return std::nullopt;  // one at a time
     if (it->second.due > now) continue;
     if (best == entries_.end() || it->second.due < best->second.due) best = it;
   }
   if (best == entries_.end()) return std::nullopt;
-  best->second.running = true;
-  return best->first;
+  again_ = false;
+  running_ = best->first;
+  return running_;
 }
 
 void LinkSchedule::Done(const LinkPair& pair, bool ok, MonotonicTime now) {
   not_before_ = now + kLinkPause;
+  running_.reset();
   const auto found = entries_.find(pair);
-  if (found == entries_.end()) return;
+  if (found == entries_.end() || again_) return;
   Entry& entry = found->second;
-  entry.running = false;
   entry.measured = true;
   entry.failures = ok ? 0 : entry.failures + 1;
   const int doublings = std::min(std::max(entry.failures - 1, 0), kBackoffDoublingsMax);
@@ -151,9 +159,9 @@ void LinkSchedule::Done(const LinkPair& pair, bool ok, MonotonicTime now) {
 }
 
 bool LinkSchedule::IsIdle() const {
-  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) {
-    return entry.second.measured && !entry.second.running;
-  });
+  return !running_.has_value() &&
+         std::all_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.second.measured; });
 }
 
 }  // namespace macrame::agentd

@@ -42,7 +42,8 @@ class LinkSchedule {
   void SetPairs(const std::vector<LinkPair>& pairs);
   // Those that are not there yet.
   void AddPairs(const std::vector<LinkPair>& pairs);
-  // Everything, or one peer's pairs, at once.
+  // Everything, or one peer's pairs, at once; what is under way once more, since what it finds may
+  // be of before the change.
   void Hurry(const std::string& to_node_id = "");
   // One peer's pairs that failed, at once: it can be reached again.
   void RetryFailed(const std::string& to_node_id);
@@ -56,10 +57,13 @@ class LinkSchedule {
   struct Entry {
     MonotonicTime due{};
     int failures = 0;
-    bool running = false;
     bool measured = false;
   };
+  void NoteChanged(const LinkPair& pair);
+
   std::map<LinkPair, Entry> entries_;
+  std::optional<LinkPair> running_;
+  bool again_ = false;  // what is under way changed since it began
   MonotonicTime not_before_{};
 };
 

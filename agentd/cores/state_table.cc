@@ -88,10 +88,11 @@ void StateTable::Load(const std::vector<v1::StateEntry>& entries) {
 MergeResult StateTable::Merge(const StateEntries& entries, bool complete) {
   MergeResult result;
   std::set<std::string_view> named;
+  const StateVersion buried_up_to = KnowsFloor(entries) ? StateVersion() : floor_;
   for (const v1::StateEntry& entry : entries) {
     named.insert(entry.key());
     if (IsAcceptable(entry, result)) {
-      MergeOne(entry, result);
+      MergeOne(entry, buried_up_to, result);
     } else {
       ++result.refused;
     }
@@ -106,6 +107,25 @@ MergeResult StateTable::Merge(const StateEntries& entries, bool complete) {
     for (const auto& [node, sequence] : replicated_) OnDigestDiffers(node);
   }
   return result;
+}
+
+MergeResult StateTable::MergeElector(const StateEntries& entries) {
+  const auto own = entries_.find(kTombstoneFloorKey);
+  const bool was_forgotten = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.key() == kTombstoneFloorKey &&
+           (own == entries_.end() || VersionOf(own->second) < VersionOf(entry));
+  });
+  return Merge(entries, /*complete=*/was_forgotten);
+}
+
+// Whether the sender dropped what this node's floor says was dropped everywhere: then what it holds
+// below that floor is there, and this node lacks it for it is new or has lost its disk.
+bool StateTable::KnowsFloor(const StateEntries& entries) const {
+  const auto own = entries_.find(kTombstoneFloorKey);
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.key() == kTombstoneFloorKey &&
+           (own == entries_.end() || VersionOf(own->second) <= VersionOf(entry));
+  });
 }
 
 // What this node holds and the sender's whole state lacks.
@@ -153,12 +173,13 @@ bool StateTable::IsAcceptable(const v1::StateEntry& entry, MergeResult& result) 
   return false;
 }
 
-void StateTable::MergeOne(const v1::StateEntry& entry, MergeResult& result) {
+void StateTable::MergeOne(const v1::StateEntry& entry, const StateVersion& buried_up_to,
+                          MergeResult& result) {
   const StateVersion version = VersionOf(entry);
   const auto present = entries_.find(entry.key());
   if (present == entries_.end()) {
     // Everyone had it removed once; only a node that was forgotten can still bring it.
-    if (version <= floor_ && entry.key() != kTombstoneFloorKey) return;
+    if (version <= buried_up_to && entry.key() != kTombstoneFloorKey) return;
     Put(entry, result.change);
     return;
   }
@@ -258,7 +279,10 @@ absl::StatusOr<StateTable::Proposal> StateTable::Propose(std::string_view key, s
 }
 
 absl::StatusOr<StateTable::Proposal> StateTable::Remove(std::string_view key, std::string residue) {
-  if (Find(key) == nullptr) return Proposal{last_sequence_, {}};
+  if (fence_.has_value() && Find(key) == nullptr) {
+    // Why it is not there may wait to be committed; what was so before this lead does not.
+    return Proposal{last_sequence_ > first_sequence_ ? last_sequence_ : 0, {}};
+  }
   return Write(key, std::move(residue), /*removed=*/true);
 }
 

@@ -95,6 +95,9 @@ class StateTable {
   // Takes what is newer. With `complete` the entries are the sender's whole state, and what it
   // lacks is reported in newer_here too.
   MergeResult Merge(const StateEntries& entries, bool complete);
+  // Takes all that an elector holds. A node that was forgotten, whose floor is below the elector's,
+  // also drops what was removed everywhere meanwhile: it is about to lead.
+  MergeResult MergeElector(const StateEntries& entries);
 
   // Null when there is none or it is removed.
   const v1::StateEntry* Find(std::string_view key) const;
@@ -112,9 +115,9 @@ class StateTable {
   void StopLeading();
   bool leading() const { return fence_.has_value(); }
 
-  // Write at the next sequence. FAILED_PRECONDITION (NO_COORDINATOR) when not leading,
-  // RESOURCE_EXHAUSTED when the table is full, INVALID_ARGUMENT for a bad key or value. A write
-  // that changes nothing gives the present entry and an empty change.
+  // Write at the next sequence, also what is there already: it is this lead's then.
+  // FAILED_PRECONDITION (NO_COORDINATOR) when not leading, RESOURCE_EXHAUSTED when the table is
+  // full, INVALID_ARGUMENT for a bad key or value.
   struct Proposal {
     uint64_t sequence = 0;
     StateChange change;
@@ -124,7 +127,9 @@ class StateTable {
   Proposal RestoreKept();
   void ForgetKept() { kept_.clear(); }
   absl::StatusOr<Proposal> Propose(std::string_view key, std::string value);
-  // `residue` stays readable in the tombstone (a removed gang's last epoch).
+  // `residue` stays readable in the tombstone (a removed gang's last epoch). Of a key that is not
+  // there the change is empty; `sequence` is then that of what may have removed it, 0 when nothing
+  // was written under this lead.
   absl::StatusOr<Proposal> Remove(std::string_view key, std::string residue = "");
   // This node has written everything up to `sequence`.
   void OnPersisted(uint64_t sequence);
@@ -158,7 +163,9 @@ class StateTable {
   bool IsAcceptable(const v1::StateEntry& entry, MergeResult& result) const;
   void CompareUnnamed(const StateEntries& entries, const std::set<std::string_view>& named,
                       MergeResult& result);
-  void MergeOne(const v1::StateEntry& entry, MergeResult& result);
+  bool KnowsFloor(const StateEntries& entries) const;
+  // `buried_up_to`: what is not above it and not here was removed everywhere.
+  void MergeOne(const v1::StateEntry& entry, const StateVersion& buried_up_to, MergeResult& result);
   void Put(v1::StateEntry entry, StateChange& change);
   void ApplyFloor(const v1::StateEntry& entry, StateChange& change);
   absl::StatusOr<Proposal> Write(std::string_view key, std::string value, bool removed);

@@ -8,12 +8,14 @@
 #include "proto/reasons.h"
 #include "transport/gang/secret_bytes.h"
 #include "transport/links/judge.h"
+#include "transport/links/mlx_settings.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
 namespace {
 
 constexpr size_t kGangSecretBytes = 32;
+constexpr absl::string_view kEverywhere = "0.0.0.0:";
 
 // The failure with the node that it happened on.
 absl::Status OnNode(const absl::Status& status, const v1::Assignment& assignment,
@@ -116,7 +118,6 @@ void GangLauncher::StartRanks(const std::shared_ptr<Launching>& launching) {
 // question; nobody is ever handed a wildcard but the rank that listens.
 std::string GangLauncher::AddressFor(const Launching& launching, int from, int to,
                                      const std::string& reserved) const {
-  constexpr absl::string_view kEverywhere = "0.0.0.0:";
   if (from == to || !absl::StartsWith(reserved, kEverywhere)) return reserved;
   const v1::Plan& plan = launching.order.plan;
   const v1::NodePath* path = transport::PathBetween(
@@ -143,8 +144,8 @@ void GangLauncher::AddPrivateLinks(const Launching& launching, int rank,
   }
 }
 
-// What jaccl and verbs are told: which device leads to which rank, and where rank 0 is met.
-void GangLauncher::AddDevices(const Launching& launching, v1::LaunchSpec* spec) const {
+// What jaccl and verbs are told: which device leads to which rank, and where `rank` meets rank 0.
+void GangLauncher::AddDevices(const Launching& launching, int rank, v1::LaunchSpec* spec) const {
   std::vector<std::string> by_rank;
   for (const v1::Assignment& assignment : launching.order.plan.assignments()) {
     by_rank.push_back(assignment.node_id());
@@ -155,9 +156,16 @@ void GangLauncher::AddDevices(const Launching& launching, v1::LaunchSpec* spec) 
   for (v1::DeviceRow& row : transport::GroupMatrix(links_.links(), by_rank, is_ring)) {
     *spec->add_device_matrix() = std::move(row);
   }
-  const std::string& step = launching.reserved[0].ring_address();
-  spec->set_rendezvous_address(
-      absl::StrCat(group.rendezvous_ip(), ":", step.substr(step.rfind(':') + 1)));
+  const std::string& ring = launching.reserved[0].ring_address();
+  const std::string port = ring.substr(ring.rfind(':') + 1);
+  // The judge turns ranks until one suits all as the first; a plan's first is the plan's own.
+  if (!std::equal(by_rank.begin(), by_rank.end(), group.node_ids().begin(),
+                  group.node_ids().end())) {
+    spec->set_rendezvous_address(AddressFor(launching, rank, 0, absl::StrCat(kEverywhere, port)));
+    return;
+  }
+  const std::string ip = transport::RendezvousIpOf(group, rank);
+  if (!ip.empty()) spec->set_rendezvous_address(absl::StrCat(ip, ":", port));
 }
 
 v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const {
@@ -180,7 +188,7 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   AddPrivateLinks(launching, rank, &spec);
   spec.set_step_address(AddressFor(launching, rank, 0, launching.reserved[0].step_address()));
   spec.set_backend_topology(order.plan.backend_topology());
-  if (IsRdma(BackendNamed(spec.backend()))) AddDevices(launching, &spec);
+  if (IsRdma(BackendNamed(spec.backend()))) AddDevices(launching, rank, &spec);
   spec.set_gang_secret(std::string(launching.secret.view()));
   spec.set_context_length(order.plan.context_length());
   spec.set_concurrent_sequences(order.plan.concurrent_sequences());

@@ -51,7 +51,7 @@ class GangLauncher {
   // Whether nobody else can listen on the way between two ranks.
   bool IsPrivate(const Launching& launching, int one, int other) const;
   void AddPrivateLinks(const Launching& launching, int rank, v1::LaunchSpec* spec) const;
-  void AddDevices(const Launching& launching, v1::LaunchSpec* spec) const;
+  void AddDevices(const Launching& launching, int rank, v1::LaunchSpec* spec) const;
   // NO_RING of a rank that no way leads to.
   absl::Status CheckAddresses(const Launching& launching) const;
   v1::LaunchSpec SpecOf(const Launching& launching, int rank) const;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/tenant.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
@@ -104,6 +105,22 @@ Principal Anybody(bool may_operate = false) {
   return principal;
 }
 
+uint32_t ScopeOf(Remote needed) {
+  switch (needed) {
+    case Remote::kNobody:
+      return 0;
+    case Remote::kInfer:
+      return kScopeInfer;
+    case Remote::kRead:
+      return kScopeRead;
+    case Remote::kOperate:
+      return kScopeOperate;
+    case Remote::kAdmin:
+      return kScopeAdmin;
+  }
+  return 0;
+}
+
 }  // namespace
 
 RouteAccess AccessOf(absl::string_view method, absl::string_view path) {
@@ -155,6 +172,25 @@ std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& questi
     return BeyondScope(route.scopes, key->id());
   }
   return principal;
+}
+
+absl::Status CheckRemoteCall(const std::map<std::string, v1::ApiKey>& keys,
+                             const std::string& key_id, Remote needed, uint64_t now_unix_ms) {
+  const auto found = keys.find(key_id);
+  const auto ended = [&](absl::string_view why) {
+    return ReasonStatus(absl::StatusCode::kUnauthenticated, reasons::kKeyNotFound,
+                        absl::StrCat("the access file's key ", key_id, " ", why));
+  };
+  if (found == keys.end() || !found->second.has_access_file()) return ended("is not known here");
+  const v1::ApiKey& key = found->second;
+  if (key.revoked_unix_ms() != 0) return ended("was revoked");
+  if (key.expires_unix_ms() <= now_unix_ms) return ended("has expired");
+  const uint32_t bit = ScopeOf(needed);
+  if ((bit & ScopesOf(key)) != 0) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kBeyondScope,
+                      bit == 0 ? "that is not answered to an access file"
+                               : absl::StrCat("the access file's key ", key_id, " lacks the scope ",
+                                              ScopeNames(bit)));
 }
 
 bool MaySee(const Principal& principal, absl::string_view deployment, absl::string_view tenant) {

@@ -12,6 +12,7 @@
 // ("%2f", "//", "..", upper case) is another path, and never an open one.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -21,6 +22,7 @@
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/api_key.h"
 #include "agentd/gateway/http_reply.h"
+#include "proto/rpc_method.h"
 
 namespace macrame::agentd {
 
@@ -69,6 +71,11 @@ struct AccessRefusal {
 std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& question,
                                                     const KeyTable& keys, const AccessRules& rules,
                                                     uint64_t now_unix_ms);
+
+// Whether the key of an access file may do what asks for `needed`. KEY_NOT_FOUND (UNAUTHENTICATED)
+// when there is none, it has ended, or it is no access file's; BEYOND_SCOPE (PERMISSION_DENIED).
+absl::Status CheckRemoteCall(const std::map<std::string, v1::ApiKey>& keys,
+                             const std::string& key_id, Remote needed, uint64_t now_unix_ms);
 
 // Whether it gets to see a deployment of this name that was loaded for `tenant` (empty: for all).
 bool MaySee(const Principal& principal, absl::string_view deployment, absl::string_view tenant);

@@ -46,12 +46,22 @@ bool IsPlain(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 32 && c != 127; });
 }
 
-// Of a key, or of a tenant.
-template <typename Limited>
-absl::Status CheckLimits(const Limited& limited) {
-  for (const uint32_t limit : {limited.requests_per_minute(), limited.tokens_per_minute(),
-                               limited.concurrent_requests()}) {
+absl::Status CheckLimits(const v1::ApiKey& key) {
+  for (const uint32_t limit :
+       {key.requests_per_minute(), key.tokens_per_minute(), key.concurrent_requests()}) {
     if (limit > kKeyLimitMax) return Wrong(absl::StrCat("a limit is at most ", kKeyLimitMax));
+  }
+  return absl::OkStatus();
+}
+
+// What clusterctl asks is not counted, and no model of one tenant's is told from another's there.
+absl::Status CheckAccessFileKey(const v1::ApiKey& key, uint64_t now_unix_ms) {
+  if (!key.tenant().empty() || key.models_size() > 0 || key.requests_per_minute() > 0 ||
+      key.tokens_per_minute() > 0 || key.concurrent_requests() > 0) {
+    return Wrong("the key of an access file has no tenant, models or limits");
+  }
+  if (key.expires_unix_ms() == 0 || key.expires_unix_ms() - now_unix_ms > kAccessFileMsMax) {
+    return Wrong("an access file ends after 400 days at the most");
   }
   return absl::OkStatus();
 }
@@ -130,14 +140,10 @@ absl::Status CheckNewKey(const v1::ApiKey& key, uint64_t now_unix_ms) {
     return Wrong(absl::StrCat("a key names at most ", kKeyModelsMax, " models, each by a name of ",
                               kKeyModelBytesMax, " bytes at the most"));
   }
-  return CheckLimits(key);
-}
-
-absl::Status CheckTenant(const v1::TenantLimits& tenant) {
-  if (tenant.name().empty() || tenant.name().size() > kKeyNameBytesMax || !IsPlain(tenant.name())) {
-    return Wrong(absl::StrCat("a tenant's name is 1 to ", kKeyNameBytesMax, " bytes of text"));
+  if (key.has_access_file()) {
+    if (absl::Status fits = CheckAccessFileKey(key, now_unix_ms); !fits.ok()) return fits;
   }
-  return CheckLimits(tenant);
+  return CheckLimits(key);
 }
 
 const v1::ApiKey* KeyTable::Find(absl::string_view text) const {

@@ -24,7 +24,7 @@ inline constexpr size_t kKeysMax = 512;
 inline constexpr size_t kKeyNameBytesMax = 100;
 inline constexpr size_t kKeyModelsMax = 64;
 inline constexpr size_t kKeyModelBytesMax = 200;
-inline constexpr size_t kTenantsMax = 512;  // with limits
+inline constexpr uint64_t kAccessFileMsMax = 400ull * 24 * 60 * 60 * 1000;
 inline constexpr uint32_t kKeyLimitMax = 1'000'000'000;
 
 // What a key may do, as bits.
@@ -52,8 +52,6 @@ std::string KeyDigest(absl::string_view secret);
 
 // What somebody asks for when a key is made. BAD_REQUEST (INVALID_ARGUMENT) names what is wrong.
 absl::Status CheckNewKey(const v1::ApiKey& key, uint64_t now_unix_ms);
-// Likewise, when a tenant gets limits.
-absl::Status CheckTenant(const v1::TenantLimits& tenant);
 
 // All keys of the cluster, ended ones too.
 class KeyTable {

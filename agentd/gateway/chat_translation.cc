@@ -71,15 +71,17 @@ void ChatTranslation::AddTool(std::string name, const Json* description, const J
   chat_["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
 }
 
+ApiError ChatTranslation::Renamed(ApiError failure, std::span<const FieldName> names) {
+  for (std::string* text : {&failure.message, &failure.param}) {
+    *text = absl::StrReplaceAll(*text, names);
+  }
+  return failure;
+}
+
 std::variant<ChatRequest, ApiError> ChatTranslation::Finish(std::span<const FieldName> names) {
   if (error_) return *error_;
   auto read = ReadChatRequest(chat_);
-  if (auto* failure = std::get_if<ApiError>(&read)) {
-    for (std::string* text : {&failure->message, &failure->param}) {
-      *text = absl::StrReplaceAll(*text, names);
-    }
-    return *failure;
-  }
+  if (auto* failure = std::get_if<ApiError>(&read)) return Renamed(*std::move(failure), names);
   auto& request = std::get<ChatRequest>(read);
   request.ignored.insert(request.ignored.begin(), ignored_.begin(), ignored_.end());
   return std::move(request);

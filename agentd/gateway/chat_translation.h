@@ -45,6 +45,8 @@ class ChatTranslation {
   // A tool in the chat's form.
   void AddTool(std::string name, const Json* description, const Json* parameters,
                const Json* strict);
+  // An error of another reader's, in the words of this request's fields.
+  static ApiError Renamed(ApiError failure, std::span<const FieldName> names);
   // What the chat's reader makes of it; its errors name this request's fields.
   std::variant<ChatRequest, ApiError> Finish(std::span<const FieldName> names);
 

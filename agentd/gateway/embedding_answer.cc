@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
@@ -15,8 +16,13 @@ std::string ListText(const std::vector<float>& numbers) {
   std::string text = "[";
   std::array<char, 32> digits;
   for (const float number : numbers) {
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
     if (text.size() > 1) text.push_back(',');
+    // JSON has no word for what is no number.
+    if (!std::isfinite(number)) {
+      text += "null";
+      continue;
+    }
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
     text.append(digits.data(), end.ptr);
   }
   text.push_back(']');

@@ -224,7 +224,9 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
   state->cors = CorsPolicy(options.cors_origins);
   state->access = access != nullptr ? std::move(access) : std::make_shared<GatewayAccess>();
   state->io = std::make_shared<net::io_context>(1);
-  if (!options.tls_certificate.empty()) {
+  if (options.tls_awaited) {
+    state->tls = TlsFiles::Await(options.tls_certificate, options.tls_key);
+  } else if (!options.tls_certificate.empty()) {
     auto tls = TlsFiles::Load(options.tls_certificate, options.tls_key);
     if (!tls.ok()) return tls.status();
     state->tls = *std::move(tls);

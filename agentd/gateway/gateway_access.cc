@@ -1,24 +1,64 @@
 #include "agentd/gateway/gateway_access.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "agentd/gateway/answer_format.h"
+#include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
 namespace {
 
 RequestLimits::Time Now() { return std::chrono::steady_clock::now(); }
 
+// The last chunk has the count of an answer's tokens, and does not come where the client left or a
+// node failed: then those count that were sent.
+struct AnswerCost {
+  TokenCounts counts;
+  uint64_t sent = 0;
+
+  void Add(const v1::GenerateChunk& chunk) {
+    UpdateCounts(chunk, &counts);
+    sent += static_cast<uint64_t>(chunk.token_ids_size());
+  }
+  uint64_t tokens() const {
+    return counts.prompt_tokens + std::max<uint64_t>(counts.completion_tokens, sent);
+  }
+};
+
+void TellOfDropped(const StoredAnswers::Dropped& dropped, const char* why) {
+  if (dropped.turns == 0) return;
+  spdlog::info("gateway: {} stored answers dropped ({} bytes): {}", dropped.turns, dropped.bytes,
+               why);
+}
+
 }  // namespace
+
+uint64_t GatewayUnixMs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+GatewayAccess::GatewayAccess(OnRefused on_refused, std::chrono::seconds retention)
+    : on_refused_(std::move(on_refused)), retention_(retention) {
+  answers_.SetRules(RetentionRules(retention_, {}), GatewayUnixMs());
+}
 
 void GatewayAccess::SetKeys(std::map<std::string, v1::ApiKey> keys,
                             std::map<std::string, v1::TenantLimits> tenants) {
+  // Those of access files are never shown here, and are no reason to ask others for a key.
+  std::erase_if(keys, [](const auto& entry) { return entry.second.has_access_file(); });
   std::set<std::string> ids, names;
   for (const auto& [id, key] : keys) {
     ids.insert(id);
     names.insert(key.tenant());
   }
+  const auto dropped = answers_.SetRules(RetentionRules(retention_, tenants), GatewayUnixMs());
+  TellOfDropped(dropped, "older than their tenant lets them be");
   auto table = std::make_shared<const KeyTable>(std::move(keys));
   const std::lock_guard lock(mutex_);
   keys_ = std::move(table);
@@ -57,6 +97,14 @@ void GatewayAccess::AddTokens(const Principal& principal, uint64_t tokens) {
   limits_.AddTokens(principal, tokens, Now());
 }
 
+void GatewayAccess::PurgeAnswers() { TellOfDropped(answers_.Purge(GatewayUnixMs()), "too old"); }
+
+StoredAnswers::Dropped GatewayAccess::EraseAnswers(const std::string& tenant) {
+  const auto dropped = answers_.EraseOf(OwnerOfTenant(tenant));
+  TellOfDropped(dropped, "their tenant's were erased");
+  return dropped;
+}
+
 void GatewayAccess::NoteRefused(const RefusedRequest& refused) const {
   if (on_refused_) on_refused_(refused);
 }
@@ -64,20 +112,21 @@ void GatewayAccess::NoteRefused(const RefusedRequest& refused) const {
 std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateRequest request,
                                                               ChunkCallback on_chunk,
                                                               DoneCallback on_done) {
+  if (access_->answers().IsMemoryOnly(principal_.tenant)) request.set_memory_only(true);
   // What only tells tokens runs no model.
   if (!access_->CountsTokens(principal_) || request.has_tokenize()) {
     return backend_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
   }
-  auto counts = std::make_shared<TokenCounts>();
+  auto cost = std::make_shared<AnswerCost>();
   return backend_.StartGenerate(
       std::move(request),
-      [counts, on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) {
-        UpdateCounts(chunk, counts.get());
+      [cost, on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) {
+        cost->Add(chunk);
         on_chunk(chunk);
       },
-      [counts, access = access_, principal = principal_,
+      [cost, access = access_, principal = principal_,
        on_done = std::move(on_done)](absl::Status status) {
-        access->AddTokens(principal, uint64_t{counts->prompt_tokens} + counts->completion_tokens);
+        access->AddTokens(principal, cost->tokens());
         on_done(std::move(status));
       });
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 // What the agent and its gateway share of access: the keys there are, how much of its limits each
-// has used, and who is told of refusals. Any thread.
+// has used, what is kept of their answers, and who is told of refusals. Any thread.
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "agentd/gateway/api_key.h"
 #include "agentd/gateway/inference_backend.h"
 #include "agentd/gateway/request_limits.h"
+#include "agentd/gateway/stored_answers.h"
 
 namespace macrame::agentd {
 
@@ -29,10 +32,13 @@ struct RefusedRequest {
 class GatewayAccess {
  public:
   using OnRefused = std::function<void(const RefusedRequest&)>;
-  // `on_refused` is called on the gateway's thread, and may be empty.
-  explicit GatewayAccess(OnRefused on_refused = nullptr) : on_refused_(std::move(on_refused)) {}
+  // `on_refused` is called on the gateway's thread, and may be empty. `retention`: how long answers
+  // of tenants without an order are stored; 0: as long as there is room.
+  explicit GatewayAccess(OnRefused on_refused = nullptr,
+                         std::chrono::seconds retention = std::chrono::seconds(0));
 
-  // `tenants`: limits of those that have some, by name.
+  // `tenants`: limits of those that have some, by name. Keys of access files are left out. Stored
+  // answers that are too old by what tenants say now go at once.
   void SetKeys(std::map<std::string, v1::ApiKey> keys,
                std::map<std::string, v1::TenantLimits> tenants = {});
   std::shared_ptr<const KeyTable> keys() const;
@@ -44,8 +50,16 @@ class GatewayAccess {
   void AddTokens(const Principal& principal, uint64_t tokens);
   void NoteRefused(const RefusedRequest& refused) const;
 
+  StoredAnswers& answers() { return answers_; }
+  // Drops those that are too old; for whoever does so every second or so.
+  void PurgeAnswers();
+  // All of a tenant's keys.
+  StoredAnswers::Dropped EraseAnswers(const std::string& tenant);
+
  private:
   const OnRefused on_refused_;
+  const std::chrono::seconds retention_;
+  StoredAnswers answers_;
   mutable std::mutex mutex_;
   const v1::TenantLimits* FindTenant(const std::string& name) const;
 
@@ -53,6 +67,9 @@ class GatewayAccess {
   std::map<std::string, v1::TenantLimits> tenants_;
   RequestLimits limits_;
 };
+
+// Of the machine's clock.
+uint64_t GatewayUnixMs();
 
 // Of a request that counts against its key's and its tenant's limits, for as long as it lives.
 class LimitedRequest {
@@ -68,9 +85,10 @@ class LimitedRequest {
   const Principal principal_;
 };
 
-// The backend as one principal has it: what was loaded for other tenants is not in the list, and
-// tokens count against the key. Whoever starts an answer has looked in the list first, once for all
-// choices. The backend and `access` outlive it.
+// The backend as one principal has it: what was loaded for other tenants is not in the list, tokens
+// count against the key, and prompts of a tenant that said so stay out of the cache on disk.
+// Whoever starts an answer has looked in the list first, once for all choices. The backend and
+// `access` outlive it.
 class PrincipalBackend : public InferenceBackend {
  public:
   PrincipalBackend(InferenceBackend& backend, std::shared_ptr<GatewayAccess> access,

@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "agentd/gateway/cluster_orders.h"
 #include "agentd/gateway/model_aliases.h"
 #include "agentd/gateway/request_record.h"
+#include "agentd/gateway/request_trace.h"
 #include "macrame/v1/cluster.pb.h"
 
 namespace macrame::agentd {
@@ -31,11 +33,14 @@ struct GatewayOptions {
   // Asks for the status that the dashboard shows; its argument is called once, from any thread.
   // Called from the gateway's thread. None: the dashboard's data is answered 503.
   std::function<void(std::function<void(v1::ClusterStatus)>)> ask_status;
+  // JSON of how long tokens took in the last minutes. Called on the io thread. None: 503.
+  std::function<std::shared_ptr<const std::string>()> latencies;
   // Gives the page's orders to the cluster. Called on the io thread. None: they are answered 503.
   GiveOrder give_order;
   // PEM files; none: no TLS. With them other machines have to use TLS; this one may.
   std::string tls_certificate;
   std::string tls_key;
+  bool tls_awaited = false;    // the files are written by the agent, perhaps later
   bool keys_required = false;  // ask for keys before there are any
   bool open = false;           // serve other machines without a key while there are none
   std::string version;         // the product's, for /version and the server header
@@ -45,6 +50,7 @@ struct GatewayOptions {
   // Called on the io thread with a request's header Accept; `reply` once, from any thread. Unset:
   // there are no metrics.
   std::function<void(const std::string& accept, std::function<void(MetricsPage)> reply)> metrics;
+  TraceOptions traces;
   // Called on the io thread when an answer is over. May be unset.
   std::function<void(const RequestRecord&)> on_request;
 

@@ -16,7 +16,6 @@
 #include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
-#include "agentd/gateway/response_store.h"
 #include "agentd/gateway/tls_files.h"
 
 namespace macrame::agentd {
@@ -33,7 +32,6 @@ struct GatewayState {
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
-  ResponseStore responses{kStoredResponsesMax, kStoredResponsesBytesMax};
   dashboard::SnapshotCache snapshots;
   size_t dashboards = 0;  // that are told of each change
   size_t orders = 0;      // of pages, that are waited for

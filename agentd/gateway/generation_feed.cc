@@ -44,6 +44,10 @@ void GenerationFeed::StartNext() {
     waiting_.erase(waiting_.begin());
   }
   ++under_way_;
+  if (bounds_.keeps_facts && choices_[choice].facts == nullptr) {
+    choices_[choice].facts = std::make_unique<CallFacts>();
+    choices_[choice].facts->begun = std::chrono::steady_clock::now();
+  }
   const bool once = bounds_.queue_patience.count() == 0;
   choices_[choice].call = backend_.StartGenerate(
       once ? std::move(requests_[choice]) : requests_[choice],
@@ -53,7 +57,7 @@ void GenerationFeed::StartNext() {
           if (!feed->first_piece_at_ && !chunk.has_progress()) {
             feed->first_piece_at_ = come;
           }
-          feed->OnChunk(choice, std::move(chunk));
+          feed->OnChunk(choice, std::move(chunk), come);
         });
       },
       [feed = shared_from_this(), choice](absl::Status status) {
@@ -96,7 +100,27 @@ void GenerationFeed::Close() {
   events_.clear();
 }
 
-void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
+std::vector<CallFacts> GenerationFeed::Facts() const {
+  std::vector<CallFacts> facts;
+  for (const Choice& choice : choices_) {
+    if (choice.facts == nullptr) continue;
+    facts.push_back(*choice.facts);
+    if (choice.call != nullptr) facts.back().route = choice.call->Route();
+  }
+  return facts;
+}
+
+void GenerationFeed::EndFacts(Choice& choice, const absl::Status& status) {
+  if (choice.facts == nullptr) return;
+  choice.facts->ended = std::chrono::steady_clock::now();
+  if (!status.ok()) choice.facts->failure_code = ReasonOf(status).code();
+  if (choice.call != nullptr) choice.facts->route = choice.call->Route();
+}
+
+void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk,
+                             std::chrono::steady_clock::time_point come) {
+  CallFacts* facts = choices_[choice].facts.get();
+  if (facts != nullptr && !chunk.has_progress()) facts->AddChunk(chunk, come);
   if (gone_ || over_ || choices_[choice].done) return;
   choices_[choice].begun = choices_[choice].begun || !chunk.has_progress();
   buffered_bytes_ += BytesOf(chunk);
@@ -117,6 +141,7 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   requests_[choice].Clear();
   progress_at_ = std::chrono::steady_clock::now();
   choices_[choice].done = true;
+  EndFacts(choices_[choice], status);
   choices_[choice].call.reset();
   --choices_left_;
   if (gone_ || over_) return;

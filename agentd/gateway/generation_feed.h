@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agentd/gateway/call_facts.h"
 #include "agentd/gateway/inference_backend.h"
 #include "macrame/v1/rank.pb.h"
 
@@ -50,6 +51,7 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
     // How long an answer for which the queue has no place (QUEUE_FULL) waits for one, where others
     // of the request have or had theirs, counted from the last one that came. 0: not at all.
     std::chrono::milliseconds queue_patience{0};
+    bool keeps_facts = false;  // for a trace
   };
 
   // From the io thread, as all methods. The feed keeps `io` alive for late callbacks. One answer
@@ -71,6 +73,8 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   std::optional<std::chrono::steady_clock::time_point> first_piece_at() const {
     return first_piece_at_;
   }
+  // What is known of each answer that was begun; empty unless Bounds::keeps_facts.
+  std::vector<CallFacts> Facts() const;
   // The client left: cancels the request and wakes Next.
   void ClientGone();
   // Nobody will call Next any more: cancels the request unless it has ended.
@@ -82,10 +86,13 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
     std::shared_ptr<GenerateCall> call;
     bool begun = false;  // some of it has come
     bool done = false;
+    std::unique_ptr<CallFacts> facts;  // of one that is begun, where they are kept
   };
   void StartNext();
-  void OnChunk(uint32_t choice, v1::GenerateChunk chunk);
+  void OnChunk(uint32_t choice, v1::GenerateChunk chunk,
+               std::chrono::steady_clock::time_point come);
   void OnDone(uint32_t choice, absl::Status status);
+  void EndFacts(Choice& choice, const absl::Status& status);
   // Whether an answer that ended so is tried again.
   bool Waits(uint32_t choice, const absl::Status& status) const;
   void WaitForPlace(uint32_t choice);

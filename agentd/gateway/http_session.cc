@@ -84,6 +84,7 @@ net::awaitable<void> HttpSession::Run() {
     dialect_ = Dialect::kOpenAi;
     request_id_ = own_id_ = RandomId("req_");
     record_ = {};
+    traced_.reset();
     record_.client_gone = true;  // until the last byte of its answer is written
     ignored_.clear();
     by_model_.clear();
@@ -108,8 +109,10 @@ net::awaitable<bool> HttpSession::SecureIfAsked() {
   const bool has_begun = co_await AwaitFirstByte();
   if (!has_begun) co_return false;
   if (*static_cast<const unsigned char*>(buffer_.data().data()) != kTlsHandshake) co_return true;
+  std::shared_ptr<net::ssl::context> context = state_->tls->Current();
+  if (context == nullptr) co_return false;  // the agent says why (HTTPS_NOT_READY)
   stream_.expires_after(state_->options.header_ms);
-  const beast::error_code error = co_await stream_.Secure(state_->tls->Current(), buffer_);
+  const beast::error_code error = co_await stream_.Secure(std::move(context), buffer_);
   if (error) spdlog::debug("gateway: {}: no TLS: {}", address_, error.message());
   co_return !error;
 }
@@ -242,6 +245,7 @@ void HttpSession::BeginRequest(const std::string& path) {
   TakeRequestId();
   record_.method = MethodName(Plain(parser_->get().method_string()));
   if (const Route* route = FindRoute(path)) record_.route = std::string(route->path);
+  if (state_->options.traces.take) BeginTrace();
 }
 
 net::awaitable<bool> HttpSession::ServeOne() {
@@ -376,6 +380,15 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   for (v1::GenerateRequest& request : requests) request.set_progress(true);
   // The others wait behind it, and behind one another.
   requests.front().set_queue_limit_ms(static_cast<uint32_t>(options.queue_limit.count()));
+  if (traced_.has_value()) {
+    traced_->operation = OperationOf(head.form);
+    traced_->answer_id = head.id;
+    traced_->choices_per_prompt = head.choices_per_prompt;
+  }
+  if (IsTraced()) {
+    bounds.keeps_facts = true;
+    for (v1::GenerateRequest& request : requests) request.set_timings(true);
+  }
   record_.handed_on = Clock::now();
   feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
   auto watch = StartWatch();
@@ -392,6 +405,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     more = co_await CollectAnswer<CollectedAnswer>(std::move(head), AnswerBody);
   }
   if (stream) record_.first_piece = feed_->first_piece_at();
+  if (IsTraced()) KeepFacts();
   feed_->Close();
   feed_.reset();
   co_await EndWatch(watch);

@@ -36,6 +36,7 @@
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/http_stream.h"
 #include "agentd/gateway/request_record.h"
+#include "agentd/gateway/request_trace.h"
 #include "agentd/gateway/routes.h"
 #include "agentd/gateway/tenant.h"
 #include "agentd/gateway/text_answer.h"
@@ -96,6 +97,7 @@ class HttpSession {
   // The status as JSON, not older than about a second; null when the agent does not tell it.
   boost::asio::awaitable<std::shared_ptr<const dashboard::Snapshot>> FreshSnapshot();
   boost::asio::awaitable<bool> SendSnapshot();
+  boost::asio::awaitable<bool> SendLatencies();
   boost::asio::awaitable<bool> StreamSnapshots();
   boost::asio::awaitable<bool> PumpSnapshots(std::shared_ptr<ClientWatch> watch);
   bool HasEtag(absl::string_view etag) const;
@@ -170,6 +172,11 @@ class HttpSession {
   void TakeRequestId();
   std::string IdForRank() const;
   void EndRecord();
+  // http_session_trace.cc: whether the request is traced, what is kept of its answers, its end.
+  void BeginTrace();
+  void KeepFacts();
+  void EndTrace();
+  bool IsTraced() const { return traced_.has_value() && traced_->context.is_sampled(); }
 
   std::shared_ptr<GatewayState> state_;
   const std::string address_;
@@ -183,6 +190,7 @@ class HttpSession {
   std::string request_id_;                // as the client is told
   std::string own_id_;                    // made here; the same, unless the client has one
   RequestRecord record_;
+  std::optional<TracedRequest> traced_;  // of a trace, which may be none that is sampled
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
   std::optional<PrincipalBackend> own_backend_;  // of the request's principal

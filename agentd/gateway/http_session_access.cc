@@ -1,7 +1,6 @@
 // The part of HttpSession that lets requests in: keys, limits, models.
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/admission.h"
@@ -14,12 +13,6 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kPathNotedBytesMax = 200;
-
-uint64_t UnixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
 
 }  // namespace
 
@@ -66,7 +59,7 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
   // It matters to whoever needs no key alone.
   question.by_own_page = keys->empty() && question.from_loopback && IsOwnPage();
-  auto answer = DecideAccess(question, *keys, rules, UnixMs());
+  auto answer = DecideAccess(question, *keys, rules, GatewayUnixMs());
   if (auto* refusal = std::get_if<AccessRefusal>(&answer)) {
     access_headers_ = std::move(refusal->headers);
     NoteRefused(refusal->error, refusal->key_id);

@@ -268,6 +268,10 @@ net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationF
 HeaderFields HttpSession::CommonHeaders() const {
   HeaderFields headers;
   headers.emplace_back("x-request-id", request_id_);
+  if (traced_.has_value()) {
+    headers.emplace_back("traceresponse", TraceparentOf(traced_->context.trace_id, traced_->span_id,
+                                                        traced_->context.flags));
+  }
   headers.emplace_back("server", absl::StrCat("macrame/", state_->options.version));
   headers.emplace_back("cache-control", "no-store");
   headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));

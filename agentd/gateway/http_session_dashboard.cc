@@ -50,6 +50,7 @@ net::awaitable<bool> HttpSession::ServeDashboard(const Route& route, std::string
   }
   if (route.kind == RouteKind::kAccess) co_return co_await SendAccess();
   if (IsOrder(route.kind)) co_return co_await ServeOrder(route);
+  if (route.kind == RouteKind::kLatencies) co_return co_await SendLatencies();
   if (!state_->options.ask_status) {
     co_return co_await SendError(
         HttpError(503, "This gateway has no agent to ask for the status.", "no_status"));
@@ -103,6 +104,18 @@ net::awaitable<bool> HttpSession::SendSnapshot() {
   } else {
     reply.body = snapshot->json;
   }
+  co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::SendLatencies() {
+  if (!state_->options.latencies) {
+    co_return co_await SendError(
+        HttpError(503, "This gateway has no agent that counts how long tokens take.", "no_status"));
+  }
+  HttpReply reply;
+  reply.headers = dashboard::SecurityHeaders();
+  reply.headers.emplace_back("cache-control", "no-cache");
+  reply.body = *state_->options.latencies();
   co_return co_await SendReply(std::move(reply));
 }
 

@@ -20,15 +20,18 @@
 namespace macrame::agentd {
 namespace {
 
-ApiError NotStored(const std::string& id) {
-  ApiError error = HttpError(
-      404,
-      absl::StrCat("No response '", id.substr(0, 128),
-                   "' is stored on this node. A node keeps the ", kStoredResponsesMax,
-                   " last used ones that it answered itself, up to ",
-                   kStoredResponsesBytesMax >> 20,
-                   " MiB and until it stops. Send the whole conversation as 'input' instead."),
-      "response_not_found");
+ApiError NotStored(const std::string& id, bool may_store) {
+  const std::string what =
+      may_store ? absl::StrCat("A node keeps the ", kStoredResponsesMax,
+                               " last used ones that it answered itself, up to ",
+                               kStoredResponsesBytesMax >> 20,
+                               " MiB, until it stops and for as long as its operator lets it.")
+                : "Nothing of this key's tenant is stored: its retention is 0.";
+  ApiError error =
+      HttpError(404,
+                absl::StrCat("No response '", id.substr(0, 128), "' is stored on this node. ", what,
+                             " Send the whole conversation as 'input' instead."),
+                "response_not_found");
   error.param = "previous_response_id";
   return error;
 }
@@ -106,13 +109,16 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   const size_t depth = state_->options.json_depth_max;
   const std::string tenant = WhoAsks().tenant;
   const std::string previous = PreviousResponseOf(body, depth);
-  std::string before;
+  StoredAnswers& answers = state_->access->answers();
+  const bool may_store = answers.MayStore(tenant);
+  const uint64_t begun = answers.Begin();
+  ResponseStore::Turn turn;
   if (!previous.empty()) {
-    const ResponseStore::Turn* turn = state_->responses.Find(previous, tenant);
-    if (turn == nullptr) co_return co_await SendError(NotStored(previous));
-    before = turn->messages;
+    auto found = answers.Find(previous, tenant, GatewayUnixMs());
+    if (!found.has_value()) co_return co_await SendError(NotStored(previous, may_store));
+    turn = *std::move(found);
   }
-  auto parsed = ParseResponseRequest(body, depth, before);
+  auto parsed = ParseResponseRequest(body, depth, turn.messages, may_store);
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   ResponseRequest& request = std::get<ResponseRequest>(parsed);
   AnswerHead head = HeadOf(request.chat, "resp_");
@@ -122,9 +128,10 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   head.response->messages = std::move(request.messages);
   head.response->namespaced = std::move(request.namespaced);
   if (request.is_kept) {
-    head.response->keep = [state = state_, tenant, id = head.id](std::string answered,
-                                                                 std::string messages) {
-      state->responses.Put(id, {tenant, std::move(answered), std::move(messages)});
+    head.response->keep = [state = state_, tenant, begun, since = turn.since_unix_ms, id = head.id](
+                              std::string answered, std::string messages) {
+      state->access->answers().Put(id, {tenant, std::move(answered), std::move(messages), since},
+                                   begun, GatewayUnixMs());
     };
   }
   co_return co_await Answer(std::move(head), RequestsOfChoices(request.chat.generate, 1),
@@ -134,9 +141,12 @@ net::awaitable<bool> HttpSession::ServeResponse() {
 net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
   const std::string tenant = WhoAsks().tenant;
   const auto& request = parser_->get();
+  StoredAnswers& answers = state_->access->answers();
   HttpReply reply;
   if (request.method() == http::verb::delete_) {
-    if (!state_->responses.Erase(id, tenant)) co_return co_await SendError(NotStored(id));
+    if (!answers.Erase(id, tenant, GatewayUnixMs())) {
+      co_return co_await SendError(NotStored(id, answers.MayStore(tenant)));
+    }
     reply.body = DeletedBody(id);
     co_return co_await SendReply(std::move(reply));
   }
@@ -145,9 +155,9 @@ net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
         BadRequest("'stream' can't be honoured: what is stored is whole; leave it out.", "stream",
                    "unsupported_parameter"));
   }
-  const ResponseStore::Turn* turn = state_->responses.Find(id, tenant);
-  if (turn == nullptr) co_return co_await SendError(NotStored(id));
-  reply.body = turn->body;
+  auto turn = answers.Find(id, tenant, GatewayUnixMs());
+  if (!turn.has_value()) co_return co_await SendError(NotStored(id, answers.MayStore(tenant)));
+  reply.body = std::move(turn->body);
   co_return co_await SendReply(std::move(reply));
 }
 

@@ -67,6 +67,7 @@ void HttpSession::EndRecord() {
   spdlog::log(
       IsProbe(record_.route) && record_.status < 400 ? spdlog::level::debug : spdlog::level::info,
       "gateway: {}", AccessLine(record_));
+  EndTrace();
   if (state_->options.on_request) state_->options.on_request(record_);
 }
 

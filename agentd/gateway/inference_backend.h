@@ -7,6 +7,7 @@
 // from any thread (the gateway calls from its own io thread) and returns at once: what takes time
 // is done elsewhere and told through the callbacks.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,6 +39,22 @@ inline const ServedModel* FindModel(const std::vector<ServedModel>& models, std:
   return nullptr;
 }
 
+// Where a request that is traced (GenerateRequest.timings) was sent, and what came of it, in order.
+struct CallRoute {
+  struct Step {
+    std::chrono::steady_clock::time_point at;
+    bool is_sent = false;    // to an entry rank; or else that failed, and it is tried again:
+    std::string node_id{};   // of the entry rank; empty: none was found
+    std::string replica{};   // the deployment, or one of its replicas
+    uint64_t epoch = 0;      // of the gang
+    std::string code{};      // why it failed: a reason's
+    uint32_t repetitions{};  // that failed alike right behind it, and stand nowhere else
+  };
+  std::vector<Step> steps;  // at most kRouteStepsMax: the first, and the latest
+  uint32_t dropped = 0;     // that stood between these
+};
+inline constexpr size_t kRouteStepsMax = 16;
+
 // One request under way. Dropping it changes nothing; only Cancel() ends it early.
 class GenerateCall {
  public:
@@ -45,6 +62,8 @@ class GenerateCall {
   // Any thread, any number of times, also after the end. on_done still comes (CANCELLED), within 5
   // s.
   virtual void Cancel() = 0;
+  // What is known so far of a request that is traced. Any thread, also after the end.
+  virtual CallRoute Route() const { return {}; }
 };
 
 class InferenceBackend {

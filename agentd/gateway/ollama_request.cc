@@ -36,6 +36,15 @@ constexpr std::array<FieldName, 5> kOllamaNames = {
     FieldName{"response_format.json_schema.schema", "format"},
     FieldName{"response_format", "format"}, FieldName{"'reasoning_effort'", "'think'"}};
 
+constexpr std::array<absl::string_view, 7> kEmbedFields = {
+    "model", "input", "prompt", "options", "dimensions", "truncate", "keep_alive"};
+// The older form's only input.
+constexpr std::array<FieldName, 1> kOlderEmbedNames = {FieldName{"input", "prompt"}};
+
+bool IsNegative(const Json& value) {
+  return value.is_number_integer() && !value.is_number_unsigned() && value.get<int64_t>() < 0;
+}
+
 class OllamaReader : public ChatTranslation {
  public:
   std::variant<OllamaRequest, ApiError> Read(absl::string_view body, size_t json_depth_max,
@@ -86,13 +95,17 @@ class OllamaReader : public ChatTranslation {
     if (truncate != nullptr && *truncate != false) {
       Refuse("truncate", "inputs are never cut; a longer one than the context is an error");
     }
+    NoteUnknown(kEmbedFields);
     if (const Json* options = Field("options")) {
+      if (!options->is_object()) MustBe("options", "an object");
       for (const auto& [name, value] : options->items()) NoteIgnored("options." + name);
     }
     if (failed()) return *error_;
     auto read = ReadEmbeddingRequest(embed);
     if (auto* request = std::get_if<EmbeddingRequest>(&read)) {
       request->ignored.insert(request->ignored.end(), ignored_.begin(), ignored_.end());
+    } else if (is_older) {
+      return Renamed(std::get<ApiError>(std::move(read)), kOlderEmbedNames);
     }
     return read;
   }
@@ -132,12 +145,10 @@ class OllamaReader : public ChatTranslation {
       chat_[std::string(known->second)] = value;
     } else if (name == "seed") {
       // A negative one is any.
-      const bool is_any = value.is_number_integer() && value.get<int64_t>() < 0;
-      if (!is_any) chat_["seed"] = value;
+      if (!IsNegative(value)) chat_["seed"] = value;
     } else if (name == "num_predict") {
       // -1 and -2: as many as fit.
-      const bool is_any = value.is_number_integer() && value.get<int64_t>() < 0;
-      if (!is_any) chat_["max_tokens"] = value;
+      if (!IsNegative(value)) chat_["max_tokens"] = value;
     } else if ((name == "mirostat" && value != 0) || (name == "tfs_z" && value != 1)) {
       Refuse(absl::StrCat("options.", name), "use 'top_p', 'min_p' or 'typical_p'");
     } else {
@@ -152,18 +163,30 @@ class OllamaReader : public ChatTranslation {
              "models are unloaded by whoever runs the cluster: 'clusterctl model unload NAME'");
       return *error_;
     }
-    request.chat.generate.set_deployment(chat_["model"].get<std::string>());
+    auto model = chat_["model"].get<std::string>();
+    if (model.empty() || model.size() > kModelNameBytesMax) {
+      Fail("model", absl::StrCat("'model' must have 1 to ", kModelNameBytesMax, " bytes."));
+      return *error_;
+    }
+    request.chat.generate.set_deployment(std::move(model));
     return request;
   }
 
   std::variant<OllamaRequest, ApiError> ReadRaw() {
     if (Field("format") != nullptr) ReadFormat();
-    if (Field("think") != nullptr) NoteIgnored("think");
-    if (Field("system") != nullptr) Refuse("system", "'raw' sends the prompt as it is");
-    if (failed()) return *error_;
+    for (const char* name : {"think", "tools"}) {
+      if (Field(name) != nullptr) NoteIgnored(name);
+    }
+    // Ollama's own clients send an empty one.
+    if (!Text(body_, "system", "", false).empty()) {
+      Refuse("system", "'raw' sends the prompt as it is");
+    }
     chat_["prompt"] = Text(body_, "prompt", "");
+    if (failed()) return *error_;
     auto read = ReadTextRequest(chat_);
-    if (auto* failure = std::get_if<ApiError>(&read)) return *failure;
+    if (auto* failure = std::get_if<ApiError>(&read)) {
+      return Renamed(*std::move(failure), kOllamaNames);
+    }
     auto& text = std::get<TextRequest>(read);
     OllamaRequest request;
     static_cast<AnswerRequest&>(request.chat) = text;

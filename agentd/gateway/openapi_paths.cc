@@ -64,6 +64,8 @@ constexpr std::array kPaths = {
                     "Object", ""},
     PathDescription{"/dashboard/api/events", "", "The dashboard: the status at each change", "", "",
                     kEvents},
+    PathDescription{"/dashboard/api/latency", "", "How long tokens took in the last ten minutes",
+                    "", "Object", ""},
     PathDescription{"/dashboard/api/access", "", "The dashboard: what the key may do", "", "Access",
                     ""},
     PathDescription{"/dashboard/api/plan", "", "What loading a model would do", "LoadOrder",

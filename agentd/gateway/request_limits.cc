@@ -16,6 +16,14 @@ ApiError TooMany(const std::string& message, std::chrono::milliseconds wait) {
   return error;
 }
 
+// Of two refusals the one that lasts longer: who waits as told should not meet the other one.
+void TakeLonger(std::optional<ApiError> other, std::optional<ApiError>* why) {
+  const bool is_longer =
+      other.has_value() &&
+      (!why->has_value() || other->retry_after_seconds > (*why)->retry_after_seconds);
+  if (is_longer) *why = std::move(other);
+}
+
 }  // namespace
 
 std::string ResetText(std::chrono::milliseconds time) {
@@ -60,23 +68,26 @@ std::optional<ApiError> RequestLimits::WhyNot(Use& use, const Allowance& allowed
                                               const std::string& who, Time now) {
   use.requests.Fill(allowed.requests_per_minute, now);
   use.tokens.Fill(allowed.tokens_per_minute, now);
+  std::optional<ApiError> why;
   if (use.requests.limit > 0 && use.requests.level < 1) {
-    return TooMany(absl::StrCat(who, " may send ", allowed.requests_per_minute,
-                                " requests a minute, and has."),
-                   use.requests.Until(1));
+    why = TooMany(absl::StrCat(who, " may send ", allowed.requests_per_minute,
+                               " requests a minute, and has."),
+                  use.requests.Until(1));
   }
   if (use.tokens.limit > 0 && use.tokens.level < 1) {
-    return TooMany(
-        absl::StrCat(who, " may use ", allowed.tokens_per_minute, " tokens a minute, and has."),
-        use.tokens.Until(1));
+    TakeLonger(TooMany(absl::StrCat(who, " may use ", allowed.tokens_per_minute,
+                                    " tokens a minute, and has."),
+                       use.tokens.Until(1)),
+               &why);
   }
   if (allowed.concurrent_requests > 0 && use.under_way >= allowed.concurrent_requests) {
-    return TooMany(absl::StrCat(who, " may have ", allowed.concurrent_requests,
-                                allowed.concurrent_requests == 1 ? " request" : " requests",
-                                " under way at once, and has."),
-                   std::chrono::seconds(1));
+    TakeLonger(TooMany(absl::StrCat(who, " may have ", allowed.concurrent_requests,
+                                    allowed.concurrent_requests == 1 ? " request" : " requests",
+                                    " under way at once, and has."),
+                       std::chrono::seconds(1)),
+               &why);
   }
-  return std::nullopt;
+  return why;
 }
 
 void RequestLimits::Take(Use& use) {
@@ -99,9 +110,9 @@ LimitVerdict RequestLimits::Begin(const Principal& principal, Time now,
       of_tenant = {tenant->requests_per_minute(), tenant->tokens_per_minute(),
                    tenant->concurrent_requests()};
     }
-    std::optional<ApiError> why = WhyNot(
-        *all, of_tenant, absl::StrCat("The tenant '", principal.tenant, "' of this key"), now);
-    if (!verdict.refused.has_value()) verdict.refused = std::move(why);
+    TakeLonger(WhyNot(*all, of_tenant,
+                      absl::StrCat("The tenant '", principal.tenant, "' of this key"), now),
+               &verdict.refused);
   }
   if (!verdict.refused.has_value()) {
     Take(key);

@@ -23,7 +23,7 @@
 namespace macrame::agentd {
 
 struct LimitVerdict {
-  std::optional<ApiError> refused;  // 429, with retry-after
+  std::optional<ApiError> refused;  // 429, with retry-after: until all limits let one in
   HeaderFields headers;             // x-ratelimit-…
 };
 

@@ -51,6 +51,7 @@ std::string AccessLine(const RequestRecord& record) {
   }
   absl::StrAppend(&line, " client=", record.client_address, " request_id=", record.request_id);
   if (!record.model.empty()) absl::StrAppend(&line, " model=", Shown(record.model));
+  if (!record.trace_id.empty()) absl::StrAppend(&line, " trace_id=", record.trace_id);
   if (record.client_gone) absl::StrAppend(&line, " client_gone");
   return line;
 }

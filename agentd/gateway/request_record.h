@@ -23,6 +23,7 @@ struct RequestRecord {
   std::string client_address;
   std::string request_id;
   std::string model;         // as the request names it; empty: it names none
+  std::string trace_id{};    // of the trace that it belongs to; empty: none
   bool client_gone = false;  // before the last byte of its answer
 
   Clock::time_point begun;                       // first byte of the request
@@ -42,7 +43,7 @@ std::string MethodName(absl::string_view method);
 std::optional<std::chrono::nanoseconds> FirstByteOverhead(const RequestRecord& record);
 
 // "POST /v1/chat/completions 200 sent=512 received=97 total_ms=41.2 first_byte_ms=12.9 client=…
-// request_id=… model=…": one line, whatever the client sent.
+// request_id=… model=… trace_id=…": one line, whatever the client sent.
 std::string AccessLine(const RequestRecord& record);
 
 // Whether somebody asks for the state of the gateway again and again.

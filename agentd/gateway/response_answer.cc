@@ -96,15 +96,19 @@ ordered_json ResponseObject(const AnswerHead& head, const char* status, ordered_
 
 ordered_json OutputOf(const AnswerHead& head, const CollectedAnswer& answer) {
   ordered_json output = ordered_json::array();
-  const char* status = IsCut(answer) ? "incomplete" : "completed";
   if (!answer.reasoning.empty()) {
     output.push_back(ReasoningItem(head, output.size(), answer.reasoning, "completed"));
   }
   if (!answer.text.empty()) {
-    output.push_back(MessageItem(head, output.size(), answer.text, status));
+    output.push_back(MessageItem(head, output.size(), answer.text, "completed"));
   }
   for (const CollectedAnswer::Call& call : answer.calls) {
-    output.push_back(CallItem(head, output.size(), call.id, call.name, call.arguments, status));
+    output.push_back(
+        CallItem(head, output.size(), call.id, call.name, call.arguments, "completed"));
+  }
+  // The last one was being written; reasoning that is cut has no such word.
+  if (IsCut(answer) && !output.empty() && output.back()["type"] != "reasoning") {
+    output.back()["status"] = "incomplete";
   }
   return output;
 }
@@ -161,7 +165,7 @@ ordered_json ResponseStream::Place(bool has_part) const {
 
 std::string ResponseStream::Enter(Item item, const v1::ToolCallDelta* call) {
   if (item_ == item && call == nullptr) return "";
-  std::string events = EndItem();
+  std::string events = EndItem(/*is_cut=*/false);
   item_ = item;
   const size_t index = output_.size();
   if (item == Item::kReasoning) {
@@ -179,10 +183,10 @@ std::string ResponseStream::Enter(Item item, const v1::ToolCallDelta* call) {
   return events + Event("response.content_part.added", std::move(fields));
 }
 
-std::string ResponseStream::EndItem() {
+std::string ResponseStream::EndItem(bool is_cut) {
   if (item_ == Item::kNone) return "";
   std::string events;
-  const char* status = IsCut(answer_) ? "incomplete" : "completed";
+  const char* status = is_cut ? "incomplete" : "completed";
   ordered_json fields = Place(item_ != Item::kCall);
   if (item_ == Item::kCall) {
     fields["name"] = current_["name"];
@@ -244,7 +248,7 @@ std::string ResponseStream::End(const absl::Status& status, uint32_t /*choice*/)
   if (!status.ok()) return Fail(ApiErrorFromStatus(status));
   if (answer_.finish == v1::FINISH_REASON_CANCELLED) return Fail(EndedByCluster());
   ended_ = true;
-  std::string events = EndItem();
+  std::string events = EndItem(IsCut(answer_));
   const char* type = IsCut(answer_) ? "response.incomplete" : "response.completed";
   return events + Event(type, {{"response", Finished(head_, answer_, std::move(output_))}});
 }

@@ -42,7 +42,7 @@ class ResponseStream : public AnswerStream {
   enum class Item { kNone, kReasoning, kMessage, kCall };
   std::string Event(const char* type, nlohmann::ordered_json fields);
   std::string Enter(Item item, const v1::ToolCallDelta* call);
-  std::string EndItem();
+  std::string EndItem(bool is_cut);
   std::string Delta(const char* type, const std::string& text);
   // With the place of the item, and that of its only part.
   nlohmann::ordered_json Place(bool has_part) const;

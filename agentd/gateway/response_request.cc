@@ -54,7 +54,8 @@ constexpr std::array<FieldName, 5> kResponseNames = {
 class ResponseReader : public ChatTranslation {
  public:
   std::variant<ResponseRequest, ApiError> Read(absl::string_view body, size_t json_depth_max,
-                                               const std::string& before) {
+                                               const std::string& before, bool may_store) {
+    may_store_ = may_store;
     ReadBody(body, json_depth_max);
     if (!failed()) {
       RefuseOthers();
@@ -78,7 +79,7 @@ class ResponseReader : public ChatTranslation {
     ResponseRequest request;
     request.chat = std::move(std::get<ChatRequest>(read));
     request.messages = std::move(messages_);
-    request.is_kept = Field("store") == nullptr || *Field("store") != false;
+    request.is_kept = may_store && (Field("store") == nullptr || *Field("store") != false);
     request.echo = Echo();
     request.namespaced = std::move(namespaced_);
     return request;
@@ -92,6 +93,10 @@ class ResponseReader : public ChatTranslation {
     }
     if (Field("conversation") != nullptr) {
       Refuse("conversation", "use 'previous_response_id', or send the items as 'input'");
+    }
+    const Json* previous = Field("previous_response_id");
+    if (previous != nullptr && !previous->is_string()) {
+      MustBe("previous_response_id", "the id of a response");
     }
     if (Field("prompt") != nullptr) Refuse("prompt", "no prompts are stored here; send 'input'");
     if (Field("max_tool_calls") != nullptr) {
@@ -110,6 +115,11 @@ class ResponseReader : public ChatTranslation {
     }
     const Json* store = Field("store");
     if (store != nullptr && !store->is_boolean()) MustBe("store", "true or false");
+    if (store != nullptr && *store == true && !may_store_) {
+      Refuse("store",
+             "nothing of this key's tenant is stored (its retention is 0); leave it out, and send "
+             "the whole conversation as 'input'");
+    }
     const Json* include = Field("include");
     if (include == nullptr) return;
     for (const Json& what : *include) {
@@ -142,7 +152,11 @@ class ResponseReader : public ChatTranslation {
 
   Json& AddMessage(const std::string& role, std::string content) {
     messages_.push_back({{"role", role}, {"content", std::move(content)}});
-    if (role == "assistant") TakeReasoning();
+    if (role == "assistant") {
+      TakeReasoning();
+    } else {
+      reasoning_.clear();  // it led to nothing
+    }
     return messages_.back();
   }
 
@@ -359,7 +373,7 @@ class ResponseReader : public ChatTranslation {
     set("parallel_tool_calls", true);
     set("previous_response_id", nullptr);
     set("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
-    set("store", true);
+    set("store", may_store_);
     set("temperature", nullptr);
     set("text", {{"format", {{"type", "text"}}}});
     set("tool_choice", "auto");
@@ -373,7 +387,8 @@ class ResponseReader : public ChatTranslation {
   Json messages_ = Json::array();
   NamespacedTools namespaced_;
   std::string reasoning_;  // for the next message of the assistant's
-  bool is_open_ = false;   // the last message is the assistant's and may take calls
+  bool may_store_ = true;
+  bool is_open_ = false;  // the last message is the assistant's and may take calls
 };
 
 }  // namespace
@@ -387,8 +402,9 @@ std::string PreviousResponseOf(absl::string_view body, size_t json_depth_max) {
 
 std::variant<ResponseRequest, ApiError> ParseResponseRequest(absl::string_view body,
                                                              size_t json_depth_max,
-                                                             const std::string& before) {
-  return ResponseReader().Read(body, json_depth_max, before);
+                                                             const std::string& before,
+                                                             bool may_store) {
+  return ResponseReader().Read(body, json_depth_max, before, may_store);
 }
 
 }  // namespace macrame::agentd

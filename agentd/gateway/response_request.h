@@ -27,16 +27,18 @@ struct ResponseRequest {
   ChatRequest chat;
   nlohmann::ordered_json echo;      // what of the request an answer repeats
   nlohmann::ordered_json messages;  // the chat without `instructions`, which don't stay
-  bool is_kept = true;              // `store`
+  bool is_kept = true;              // `store`, where anything is
   NamespacedTools namespaced;
 };
 
 // The id that the body names; empty: none. Malformed bodies name none, which their reader says.
 std::string PreviousResponseOf(absl::string_view body, size_t json_depth_max);
 
-// `before`: the chat up to and with the previous response, a JSON list; empty: none.
+// `before`: the chat up to and with the previous response, a JSON list; empty: none. `may_store`:
+// false where nothing of whoever asks is stored; asking for it is then refused.
 std::variant<ResponseRequest, ApiError> ParseResponseRequest(absl::string_view body,
                                                              size_t json_depth_max,
-                                                             const std::string& before);
+                                                             const std::string& before,
+                                                             bool may_store = true);
 
 }  // namespace macrame::agentd

@@ -33,4 +33,18 @@ bool ResponseStore::Erase(const std::string& id, const std::string& tenant) {
   return true;
 }
 
+ResponseStore::Dropped ResponseStore::DropIf(const std::function<bool(const Turn&)>& goes) {
+  Dropped dropped;
+  for (auto at = turns_.begin(); at != turns_.end();) {
+    const auto next = std::next(at);
+    if (goes(at->turn)) {
+      ++dropped.turns;
+      dropped.bytes += at->turn.bytes();
+      Drop(at);
+    }
+    at = next;
+  }
+  return dropped;
+}
+
 }  // namespace macrame::agentd

@@ -1,10 +1,12 @@
 #pragma once
 
 // The answers of /v1/responses that clients may come back to, in this agent's memory: bounded by
-// number and bytes, the least recently used leaves first. Each is its tenant's alone. Pure; one
-// thread.
+// number and bytes, the least recently used leaves first. Each is its tenant's alone. How long they
+// are kept: StoredAnswers. Pure; one thread.
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <list>
 #include <string>
 #include <unordered_map>
@@ -17,9 +19,10 @@ inline constexpr size_t kStoredResponsesBytesMax = size_t{64} << 20;
 class ResponseStore {
  public:
   struct Turn {
-    std::string tenant;    // whose it is; others don't find it
-    std::string body;      // as it was answered
-    std::string messages;  // the chat up to and with this answer, a JSON list
+    std::string tenant;          // whose it is; others don't find it
+    std::string body;            // as it was answered
+    std::string messages;        // the chat up to and with this answer, a JSON list
+    uint64_t since_unix_ms = 0;  // when the oldest answer in it was stored
     size_t bytes() const { return tenant.size() + body.size() + messages.size(); }
   };
 
@@ -30,6 +33,12 @@ class ResponseStore {
   // Null when there is none of this id and tenant. Valid until the next call.
   const Turn* Find(const std::string& id, const std::string& tenant);
   bool Erase(const std::string& id, const std::string& tenant);
+  struct Dropped {
+    size_t turns = 0;
+    size_t bytes = 0;
+  };
+  // Every one of which `goes` is true.
+  Dropped DropIf(const std::function<bool(const Turn&)>& goes);
   size_t turns() const { return turns_.size(); }
   size_t bytes() const { return bytes_; }
 

@@ -54,6 +54,7 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
     Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
     Route{RouteKind::kEvents, "/dashboard/api/events", "GET"},
+    Route{RouteKind::kLatencies, "/dashboard/api/latency", "GET, HEAD"},
     Route{RouteKind::kAccess, "/dashboard/api/access", "GET, HEAD"},
     Route{RouteKind::kPlanOrder, "/dashboard/api/plan", "POST", kHasBody},
     Route{RouteKind::kLoadOrder, "/dashboard/api/load", "POST", kHasBody},
@@ -129,8 +130,8 @@ std::string UnknownPathText() {
 
 bool IsDashboard(const Route& route) {
   return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
-         route.kind == RouteKind::kEvents || route.kind == RouteKind::kAccess ||
-         IsOrder(route.kind);
+         route.kind == RouteKind::kEvents || route.kind == RouteKind::kLatencies ||
+         route.kind == RouteKind::kAccess || IsOrder(route.kind);
 }
 
 bool IsOrder(RouteKind kind) {

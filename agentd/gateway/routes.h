@@ -41,10 +41,11 @@ enum class RouteKind {
   kDetokenize,
   kOpenApi,
   kMetrics,
-  kPage,      // a file of the dashboard
-  kSnapshot,  // what it shows
-  kEvents,    // and each change of it
-  kAccess,    // what whoever asks may do with it
+  kPage,       // a file of the dashboard
+  kSnapshot,   // what it shows
+  kEvents,     // and each change of it
+  kLatencies,  // how long tokens took
+  kAccess,     // what whoever asks may do with it
   kPlanOrder,
   kLoadOrder,
   kUnloadOrder,

@@ -39,8 +39,10 @@ Asker AskerOfText(absl::string_view api_key) {
 
 Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id) {
   const std::string key = DigestOf("key id", key_id);
-  return {tenant.empty() ? key : DigestOf("tenant", tenant), key};
+  return {tenant.empty() ? key : OwnerOfTenant(tenant), key};
 }
+
+std::string OwnerOfTenant(absl::string_view tenant) { return DigestOf("tenant", tenant); }
 
 void SetTenant(const Asker& asker, v1::GenerateRequest* request) {
   if (asker.tenant.empty()) return;

@@ -31,6 +31,8 @@ Asker AskerOfText(absl::string_view api_key);
 // Of a key that was checked: its tenant, or, where it has none, the key itself. Turns in the queue
 // are taken by key within a tenant.
 Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id);
+// Asker.tenant of all keys of this tenant.
+std::string OwnerOfTenant(absl::string_view tenant);
 
 // Puts whose it is before what the body has set.
 void SetTenant(const Asker& asker, v1::GenerateRequest* request);

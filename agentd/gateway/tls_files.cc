@@ -53,6 +53,12 @@ absl::StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Load(std::string certificate
   return files;
 }
 
+std::unique_ptr<TlsFiles> TlsFiles::Await(std::string certificate, std::string key) {
+  std::unique_ptr<TlsFiles> files(new TlsFiles(std::move(certificate), std::move(key)));
+  files->looked_ = std::chrono::steady_clock::now() - kLook;
+  return files;
+}
+
 TlsFiles::Changed TlsFiles::LastChanged() const {
   std::error_code missing;
   return {std::filesystem::last_write_time(certificate_, missing),
@@ -64,10 +70,11 @@ std::shared_ptr<net::ssl::context> TlsFiles::Current() {
   if (now - looked_ < kLook) return context_;
   looked_ = now;
   const Changed changed = LastChanged();
-  if (changed == changed_) return context_;
+  if (context_ != nullptr && changed == changed_) return context_;
   auto fresh = Read(certificate_, key_);
   if (!fresh.ok()) {
     // One of the two may be written later.
+    if (context_ == nullptr) return nullptr;
     const std::string trouble(fresh.status().message());
     if (trouble != trouble_) spdlog::warn("{}; the certificate from before stays", trouble);
     trouble_ = trouble;

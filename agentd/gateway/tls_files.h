@@ -21,8 +21,12 @@ class TlsFiles {
   // the file that can't be used, and why.
   static absl::StatusOr<std::unique_ptr<TlsFiles>> Load(std::string certificate, std::string key);
 
-  // For the next connection. Files that changed are read first, a second after the last look at
-  // the earliest; where they can't be used, what was read before stays, and the log says why.
+  // The same of files that the agent itself writes: they may not be there yet.
+  static std::unique_ptr<TlsFiles> Await(std::string certificate, std::string key);
+
+  // For the next connection; null while awaited files are not there. Files that changed are read
+  // first, a second after the last look at the earliest; where they can't be used, what was read
+  // before stays, and the log says why.
   std::shared_ptr<boost::asio::ssl::context> Current();
 
  private:

@@ -327,6 +327,15 @@ v1::LinkSnapshot LinkTable::Snapshot() const {
   return snapshot;
 }
 
+v1::LinkSnapshot LinkTable::Absent() const {
+  v1::LinkSnapshot absent;
+  const std::set<NodeId> live = parts_.members.Live();
+  for (const auto& [id, links] : others_) {
+    if (!live.contains(id)) *absent.add_nodes() = links;
+  }
+  return absent;
+}
+
 const v1::ClusterLinks& LinkTable::links() {
   if (!stale_) return judged_;
   stale_ = false;

@@ -65,7 +65,7 @@ class LinkTable {
   void Tick();
 
   const v1::NodeLinks& own() const { return own_links_; }
-  // From another's heartbeat. True when it is news.
+  // From another's heartbeat.
   void Take(const NodeId& from, v1::NodeLinks links);
   uint64_t KnownRevision(const NodeId& node) const;
   void Forget(const NodeId& node);
@@ -75,6 +75,8 @@ class LinkTable {
 
   // This node and the live others.
   v1::LinkSnapshot Snapshot() const;
+  // What members that are not alive told last.
+  v1::LinkSnapshot Absent() const;
   // As this node judges it now.
   const v1::ClusterLinks& links();
   // Counts how often it was judged anew: what follows from links() holds until it changes.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "proto/utf8.h"
 
 namespace macrame::agentd {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kTotal = "_total";
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
 const char* KindName(MetricKind kind) {
   switch (kind) {
@@ -52,8 +54,10 @@ std::string BoundText(double bound) {
   return text.find_first_of(".eI") == std::string::npos ? text + ".0" : text;
 }
 
+// Prometheus refuses a whole page for one byte that is no UTF-8.
 std::string EscapedLabel(const std::string& value) {
-  return absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
+  return absl::StrReplaceAll(AsUtf8(value, kReplacement),
+                             {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
 }
 
 class TextWriter {

@@ -145,9 +145,19 @@ inline constexpr Metric kGatewaySent = {"macrame_gateway_sent_bytes_total", Metr
 inline constexpr Metric kGatewayGone = {"macrame_gateway_clients_gone_total", MetricKind::kCounter,
                                         "", "",
                                         "Requests whose client left before the end of the answer."};
+inline constexpr Metric kTraceSpansSent = {"macrame_trace_spans_sent_total", MetricKind::kCounter,
+                                           "", "", "Spans that the OpenTelemetry collector took."};
+inline constexpr Metric kTraceSpansDropped = {
+    "macrame_trace_spans_dropped_total", MetricKind::kCounter, "", "",
+    "Spans that found no place in the queue, or that the collector did not take."};
 inline constexpr Metric kRequestFailures = {
     "macrame_request_failures_total", MetricKind::kCounter, "", "code",
     "Requests for text or embeddings that failed, by reason code."};
+inline constexpr Metric kKeyEnergy = {
+    "macrame_key_energy_joules_total", MetricKind::kCounter, "joules", "key",
+    "Energy that requests with this key took, by its id; none: without a key."};
+inline constexpr Metric kKeyEnergyTokens = {"macrame_key_energy_tokens_total", MetricKind::kCounter,
+                                            "", "key", "Tokens that were generated with it."};
 // The cluster, as the agent that is asked knows it: every agent tells of all nodes, so don't sum
 // over agents.
 inline constexpr Metric kClusterInfo = {"macrame_cluster_info", MetricKind::kGauge, "",
@@ -213,8 +223,12 @@ inline constexpr Metric kCpuBusy = {"macrame_node_cpu_busy_ratio", MetricKind::k
                                     "node", "Busy share of all cores."};
 inline constexpr Metric kGpuBusy = {"macrame_node_gpu_busy_ratio", MetricKind::kGauge, "ratio",
                                     "node", "Busy share of the GPU, where the machine tells it."};
-inline constexpr Metric kPower = {"macrame_node_power_watts", MetricKind::kGauge, "watts", "node",
-                                  "Power that the machine draws, where it tells it."};
+inline constexpr Metric kPower = {
+    "macrame_node_power_watts", MetricKind::kGauge, "watts", "node,covers",
+    "Power, where the machine tells it; covers: what it is the power of."};
+inline constexpr Metric kEnergy = {
+    "macrame_node_energy_joules_total", MetricKind::kCounter, "joules", "node,covers",
+    "Energy that this took since the agent was started, or since it covers the same."};
 inline constexpr Metric kTemperature = {
     "macrame_node_temperature_celsius", MetricKind::kGauge, "celsius", "node",
     "The hottest sensor of the processor, where the machine tells it."};
@@ -282,6 +296,15 @@ inline constexpr Metric kRankProgress = {"macrame_rank_load_ratio", MetricKind::
 inline constexpr Metric kRankCollectiveBytes = {"macrame_rank_collective_bytes_total",
                                                 MetricKind::kCounter, "bytes", "model,rank,node",
                                                 "Bytes that the rank sent to its group."};
+inline constexpr Metric kModelEnergy = {
+    "macrame_model_energy_joules_total", MetricKind::kCounter, "joules", "model,covers",
+    "Energy of the gang's nodes while its ranks computed, where all of them tell it."};
+inline constexpr Metric kModelEnergyTokens = {"macrame_model_energy_tokens_total",
+                                              MetricKind::kCounter, "", "model,covers",
+                                              "Tokens that were generated with it."};
+inline constexpr Metric kModelTokensPerJoule = {
+    "macrame_model_tokens_per_joule", MetricKind::kGauge, "", "model,covers",
+    "The same tokens a joule; prompts' energy is in it."};
 // Ranks of the node of this agent.
 inline constexpr Metric kRankFirstToken = {
     "macrame_rank_first_token_seconds",

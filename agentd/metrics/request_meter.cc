@@ -32,13 +32,19 @@ const char* FinishName(v1::FinishReason reason) {
 
 }  // namespace
 
-RequestMeter::RequestMeter(std::shared_ptr<MetricRegistry> registry, std::string model,
+RequestMeter::RequestMeter(std::shared_ptr<MetricRegistry> registry,
+                           std::shared_ptr<LatencyHistory> latencies, std::string model,
                            MonotonicTime now)
-    : registry_(std::move(registry)), model_({std::move(model)}), begun_(now), last_token_(now) {}
+    : registry_(std::move(registry)),
+      latencies_(std::move(latencies)),
+      model_({std::move(model)}),
+      begun_(now),
+      last_token_(now) {}
 
 void RequestMeter::TakeTokens(uint64_t tokens, MonotonicTime now) {
   if (tokens_ == 0) {
     registry_->Observe(m::kVllmFirstToken, model_, Seconds(now - begun_));
+    latencies_->Observe(model_[0], Latency::kFirstToken, Seconds(now - begun_), 1, now);
     --tokens;
     ++tokens_;
     last_token_ = now;
@@ -48,6 +54,7 @@ void RequestMeter::TakeTokens(uint64_t tokens, MonotonicTime now) {
   const double each = Seconds(now - last_token_) / static_cast<double>(tokens);
   registry_->Observe(m::kVllmInterToken, model_, each, tokens);
   registry_->Observe(m::kVllmPerOutputToken, model_, each, tokens);
+  latencies_->Observe(model_[0], Latency::kInterToken, each, tokens, now);
   tokens_ += tokens;
   last_token_ = now;
 }
@@ -56,6 +63,8 @@ void RequestMeter::OnChunk(const v1::GenerateChunk& chunk, MonotonicTime now) {
   if (chunk.has_progress()) return;
   if (chunk.prompt_tokens() > 0 && !std::exchange(has_prompt_, true)) {
     prompt_tokens_ = chunk.prompt_tokens();
+    computed_prompt_tokens_ =
+        prompt_tokens_ - std::min<uint64_t>(prompt_tokens_, chunk.cached_tokens());
     const auto prompt = static_cast<double>(prompt_tokens_);
     registry_->Count(m::kVllmPromptTokens, model_, prompt);
     registry_->Count(m::kVllmPrefixQueries, model_, prompt);
@@ -71,6 +80,10 @@ void RequestMeter::OnChunk(const v1::GenerateChunk& chunk, MonotonicTime now) {
   last_.set_completion_tokens(chunk.completion_tokens());
   last_.set_prefill_ms(chunk.prefill_ms());
   last_.set_decode_ms(chunk.decode_ms());
+}
+
+uint64_t RequestMeter::generated_tokens() const {
+  return std::max<uint64_t>(tokens_, last_.completion_tokens());
 }
 
 void RequestMeter::OnDone(const absl::Status& status, MonotonicTime now) {

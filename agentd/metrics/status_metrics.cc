@@ -8,6 +8,7 @@
 #include "agentd/metrics/metric_names.h"
 #include "proto/backends.h"
 #include "proto/log_histogram.h"
+#include "proto/power_parts.h"
 #include "proto/replicas.h"
 
 namespace macrame::agentd {
@@ -119,7 +120,13 @@ void AddLoad(const std::string& node, const v1::NodeLoad& load, MetricSet& set) 
             static_cast<double>(load.memory_pressure() - v1::MEMORY_PRESSURE_NORMAL));
   }
   if (load.gpu_busy_ratio() >= 0) set.Set(m::kGpuBusy, {node}, load.gpu_busy_ratio());
-  if (load.power_watts() >= 0) set.Set(m::kPower, {node}, load.power_watts());
+  const std::string covers = CoversText(load.power_parts());
+  if (load.power_watts() >= 0 && !covers.empty()) {
+    set.Set(m::kPower, {node, covers}, load.power_watts());
+  }
+  if (load.has_energy_joules() && !covers.empty()) {
+    set.Set(m::kEnergy, {node, covers}, load.energy_joules());
+  }
   if (load.has_temperature_celsius()) {
     set.Set(m::kTemperature, {node}, load.temperature_celsius());
   }
@@ -200,6 +207,15 @@ void AddRanksOf(const v1::DeploymentStatus& status, const NodeNames& names, Metr
   set.Set(m::kModelQueued, {model}, queued);
 }
 
+void AddEnergy(const std::string& model, const v1::ModelEnergy& energy, MetricSet& set) {
+  const std::string covers = energy.parts_differ() ? "mixed" : CoversText(energy.parts());
+  if (covers.empty() || !(energy.joules() > 0)) return;
+  const auto tokens = static_cast<double>(energy.generated_tokens());
+  set.Set(m::kModelEnergy, {model, covers}, energy.joules());
+  set.Set(m::kModelEnergyTokens, {model, covers}, tokens);
+  set.Set(m::kModelTokensPerJoule, {model, covers}, tokens / energy.joules());
+}
+
 void AddModels(const v1::ClusterStatus& status, const NodeNames& names, MetricSet& set) {
   for (const v1::DeploymentStatus& deployment : status.deployments()) {
     const std::string& model = deployment.deployment().name();
@@ -220,6 +236,7 @@ void AddModels(const v1::ClusterStatus& status, const NodeNames& names, MetricSe
       set.Set(m::kModelTransport, {model, deployment.plan().backend()}, 1);
     }
     AddRanksOf(deployment, names, set);
+    AddEnergy(model, deployment.energy(), set);
   }
 }
 
@@ -279,6 +296,14 @@ void AddClusterMetrics(const v1::ClusterStatus& status, const SeenOfNodes& seen,
   }
   AddLinks(status.links(), names, set);
   AddModels(status, names, set);
+}
+
+void AddKeyEnergy(const std::vector<v1::KeyEnergy>& keys, MetricSet& set) {
+  for (const v1::KeyEnergy& key : keys) {
+    const std::string id = key.key_id().empty() ? "none" : key.key_id();
+    set.Set(m::kKeyEnergy, {id}, key.joules());
+    set.Set(m::kKeyEnergyTokens, {id}, static_cast<double>(key.generated_tokens()));
+  }
 }
 
 void AddRankMetrics(const std::vector<v1::RankStatus>& ranks, MetricSet& set) {

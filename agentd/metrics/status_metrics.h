@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agentd/metrics/metric_set.h"
+#include "macrame/v1/access.pb.h"
 #include "macrame/v1/cluster.pb.h"
 
 namespace macrame::agentd {
@@ -23,6 +24,9 @@ struct SeenOfNodes {
 // problem of this code leaves a cluster healthy.
 void AddClusterMetrics(const v1::ClusterStatus& status, const SeenOfNodes& seen,
                        bool (*is_notice)(std::string_view code), MetricSet& set);
+
+// What requests by this gateway took, by key.
+void AddKeyEnergy(const std::vector<v1::KeyEnergy>& keys, MetricSet& set);
 
 // Ranks of the node itself: steps and waits of each; what entry ranks serve, by vLLM's names.
 void AddRankMetrics(const std::vector<v1::RankStatus>& ranks, MetricSet& set);

@@ -57,25 +57,30 @@ void FolderModelLibrary::Stop() {
 void FolderModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
   awaits_second_engine_ = false;
   if (worker_ == nullptr) return;
-  worker_->Add(
-      [folders = folders_, second = std::move(second)] { folders->SetSecondEngine(second); });
+  second_to_set_ = std::move(second);
   Scan();
 }
 
+// While the worker has too much to do, it is asked again later.
 void FolderModelLibrary::Scan() {
-  worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
-    std::vector<v1::LocalModel> models = folders->Scan();
-    std::vector<v1::Reason> broken = folders->Broken();
-    dispatcher_.Post(
-        [this, weak, models = std::move(models), broken = std::move(broken)]() mutable {
-          if (!weak.expired()) Took(std::move(models), std::move(broken));
-        });
-  });
+  const bool added = worker_->Add(
+      [this, folders = folders_, second = second_to_set_, weak = std::weak_ptr<bool>(alive_)] {
+        if (second.has_value()) folders->SetSecondEngine(*second);
+        std::vector<v1::LocalModel> models = folders->Scan();
+        std::vector<v1::Reason> broken = folders->Broken();
+        dispatcher_.Post(
+            [this, weak, models = std::move(models), broken = std::move(broken)]() mutable {
+              if (!weak.expired()) Took(std::move(models), std::move(broken));
+            });
+      });
+  if (!added) return ScheduleGlance();
+  second_to_set_.reset();
 }
 
 // Only the folders' own times: a full look is for what changed, and for each `interval_`.
 void FolderModelLibrary::Glance() {
-  worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
+  if (second_to_set_.has_value()) return Scan();
+  const bool added = worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
     const bool changed = folders->LooksChanged();
     dispatcher_.Post([this, weak, changed] {
       if (weak.expired()) return;
@@ -83,6 +88,7 @@ void FolderModelLibrary::Glance() {
       ScheduleGlance();
     });
   });
+  if (!added) ScheduleGlance();
 }
 
 void FolderModelLibrary::ScheduleGlance() {

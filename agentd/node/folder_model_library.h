@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agentd/node/model_library.h"
+#include "runtime/second_engine/mlx_lm.h"
 #include "transport/dispatcher.h"
 #include "transport/worker_thread.h"
 
@@ -62,6 +64,7 @@ class FolderModelLibrary final : public ModelLibrary {
   std::function<void(std::vector<v1::LocalModel>)> on_models_;
   std::string last_models_;
   bool awaits_second_engine_ = false;
+  std::optional<runtime::SecondEngine> second_to_set_;  // the folders don't know it yet
   std::vector<v1::Reason> broken_;
   std::unique_ptr<transport::WorkerThread> worker_;
 };

@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/log_text.h"
-#include "agentd/base/rpc_methods.h"
-#include "macrame/v1/enrolment.pb.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -15,9 +13,8 @@ NodeTrust::NodeTrust(transport::Dispatcher& dispatcher, NodeId self, std::string
     : dispatcher_(dispatcher),
       self_(std::move(self)),
       secret_path_(std::move(secret_path)),
-      channels_(channels),
-      members_(members),
-      on_renewed_(std::move(on_renewed)) {}
+      on_renewed_(std::move(on_renewed)),
+      asker_(dispatcher, channels, members) {}
 
 absl::Status NodeTrust::Note(const transport::NodeCredentials& node) {
   const auto own = transport::DatesOf(node.certificate_pem);
@@ -56,6 +53,7 @@ absl::StatusOr<ClusterTrust> NodeTrust::Load() {
   const absl::Status noted = Note(trust.node);
   if (!noted.ok()) return noted;
   cluster_id_ = trust.cluster_id;
+  cluster_name_ = trust.cluster_name;
   looked_at_ = MonotonicTime();
   return trust;
 }
@@ -91,18 +89,22 @@ void NodeTrust::Tick() {
   const MonotonicTime now = dispatcher_.Now();
   if (!loaded() || now - looked_at_ < kDatesLookedAt) return;
   looked_at_ = now;
-  // Of a node that was revoked or forgotten meanwhile no answer comes.
-  if (request_.has_value() && now - asked_at_ > 2 * kRenewTimeout) AskNext();
-  if (IsRenewalDue(dates_->own, NowS()) && now >= renew_from_ && !request_.has_value()) Renew();
+  asker_.Tick();
+  if (IsRenewalDue(dates_->own, NowS()) && now >= renew_from_ && !asker_.is_asking()) Renew();
 }
 
 void NodeTrust::Renew() {
   if (keeper_) return MakeAnew();
-  request_ = transport::MakeCertificateRequest();
-  to_ask_.clear();
-  for (const NodeId& node : members_.Live()) to_ask_.push_back(node);
-  renew_failure_ = "no member that answers has the cluster's secret file";
-  AskNext();
+  asker_.Begin(
+      {},
+      [this](const NodeId& keeper, const std::string& certificate_pem, const std::string& key_pem) {
+        return TakeSigned(keeper, certificate_pem, key_pem);
+      },
+      [this] {
+        renew_from_ = dispatcher_.Now() + kRenewPause;
+        spdlog::warn("this node's certificate, valid until {}, is not renewed: {}",
+                     DateText(dates_->own.not_after_s), asker_.failure());
+      });
 }
 
 void NodeTrust::MakeAnew() {
@@ -122,33 +124,6 @@ void NodeTrust::MakeAnew() {
   on_renewed_(*node);
 }
 
-void NodeTrust::AskNext() {
-  while (!to_ask_.empty()) {
-    const NodeId node = to_ask_.back();
-    to_ask_.pop_back();
-    transport::PeerChannel* channel = channels_.For(node);
-    if (channel == nullptr) continue;
-    asked_at_ = dispatcher_.Now();
-    v1::RenewCertificateRequest request;
-    request.set_certificate_request(request_->request_der);
-    channel->Call(kRenewCertificate, request, kRenewTimeout,
-                  [this, node](absl::StatusOr<v1::RenewCertificateResponse> response) {
-                    if (!request_.has_value()) return;
-                    if (response.ok()) return OnSigned(node, response->certificate());
-                    if (ReasonOf(response.status()).code() != reasons::kNotKeeper) {
-                      renew_failure_ =
-                          absl::StrCat("node ", ShortId(node), ": ", response.status().message());
-                    }
-                    AskNext();
-                  });
-    return;
-  }
-  request_.reset();
-  renew_from_ = dispatcher_.Now() + kRenewPause;
-  spdlog::warn("this node's certificate, valid until {}, is not renewed: {}",
-               DateText(dates_->own.not_after_s), renew_failure_);
-}
-
 absl::Status NodeTrust::CheckFresh(const NodeId& keeper, const std::string& certificate_pem) const {
   const auto fresh = transport::DatesOf(certificate_pem);
   if (!fresh.ok()) return fresh.status();
@@ -159,31 +134,27 @@ absl::Status NodeTrust::CheckFresh(const NodeId& keeper, const std::string& cert
                    ", no better than the present one: set its clock and this one's"));
 }
 
-void NodeTrust::OnSigned(const NodeId& keeper, const std::string& certificate_pem) {
+absl::Status NodeTrust::TakeSigned(const NodeId& keeper, const std::string& certificate_pem,
+                                   const std::string& key_pem) {
   const std::string path = transport::NodeMembershipPath(secret_path_);
   absl::StatusOr<transport::NodeMembership> membership = transport::ReadNodeMembership(path);
   absl::Status status = membership.status();
   if (status.ok()) status = CheckFresh(keeper, certificate_pem);
   if (status.ok()) {
     membership->node.certificate_pem = certificate_pem;
-    membership->node.key_pem = request_->key_pem;
+    membership->node.key_pem = key_pem;
     status = Take(*membership);
   }
-  if (!status.ok()) {
-    renew_failure_ = std::string(status.message());
-    return AskNext();
-  }
-  request_.reset();
-  to_ask_.clear();
-  renew_failure_.clear();
+  if (!status.ok()) return status;
   renew_from_ = dispatcher_.Now() + kRenewedAtMost;
   spdlog::info("this node's certificate was renewed, valid until {}",
                DateText(dates_->own.not_after_s));
+  return absl::OkStatus();
 }
 
 std::vector<v1::Reason> NodeTrust::Problems() const {
   if (!loaded()) return {};
-  return DateProblems(*dates_, NowS(), self_, renew_failure_);
+  return DateProblems(*dates_, NowS(), self_, keeper_ ? renew_failure_ : asker_.failure());
 }
 
 }  // namespace macrame::agentd

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "agentd/cores/certificate_watch.h"
+#include "agentd/node/certificate_asker.h"
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/peer_channels.h"
 #include "transport/dispatcher.h"
@@ -22,7 +23,6 @@
 namespace macrame::agentd {
 
 inline constexpr Duration kDatesLookedAt = std::chrono::seconds(60);
-inline constexpr Duration kRenewTimeout = std::chrono::seconds(5);
 // After all members were asked in vain.
 inline constexpr Duration kRenewPause = std::chrono::minutes(5);
 // Between two new certificates, whatever the clocks say.
@@ -55,6 +55,7 @@ class NodeTrust {
   bool loaded() const { return dates_.has_value(); }
   bool keeper() const { return keeper_; }
   const std::string& cluster_id() const { return cluster_id_; }
+  const std::string& cluster_name() const { return cluster_name_; }
   const std::string& authority_pem() const { return authority_pem_; }
   std::vector<v1::Reason> Problems() const;
 
@@ -63,28 +64,24 @@ class NodeTrust {
   absl::Status Note(const transport::NodeCredentials& node);
   void Renew();
   void MakeAnew();
-  void AskNext();
   // What a keeper signed is worth taking: its clock may be wrong.
   absl::Status CheckFresh(const NodeId& keeper, const std::string& certificate_pem) const;
-  void OnSigned(const NodeId& keeper, const std::string& certificate_pem);
+  absl::Status TakeSigned(const NodeId& keeper, const std::string& certificate_pem,
+                          const std::string& key_pem);
 
   transport::Dispatcher& dispatcher_;
   const NodeId self_;
   const std::string secret_path_;
-  PeerChannels& channels_;
-  MemberMonitor& members_;
   const OnRenewed on_renewed_;
 
   bool keeper_ = false;
-  std::string cluster_id_;
+  std::string cluster_id_, cluster_name_;
   std::string authority_pem_;
   std::optional<TrustDates> dates_;
   MonotonicTime looked_at_;
-  MonotonicTime renew_from_;  // not before
-  std::string renew_failure_;
-  std::optional<transport::CertificateRequest> request_;  // one on its way
-  MonotonicTime asked_at_;
-  std::vector<NodeId> to_ask_;
+  MonotonicTime renew_from_;   // not before
+  std::string renew_failure_;  // of a keeper, which signs itself
+  CertificateAsker asker_;
 };
 
 }  // namespace macrame::agentd

@@ -23,6 +23,9 @@ const std::vector<v1::RankStatus>& OwnNode::ranks() {
   // Counters change without a word, so the answer ages.
   if (!ranks_known_ || now - ranks_at_ > kLoadSampleInterval) {
     ranks_ = supervisor_.Statuses();
+    for (v1::RankStatus& rank : ranks_) {
+      if (const auto joules = energy_.JoulesOf(rank)) rank.set_energy_joules(*joules);
+    }
     ranks_at_ = now;
     ranks_known_ = true;
   }
@@ -35,6 +38,7 @@ const v1::NodeLoad& OwnNode::load() {
   if (load_at_ != MonotonicTime() && now - load_at_ < interval) return load_;
   load_ = prober_.SampleLoad();
   load_at_ = now;
+  energy_.Observe(load_, ranks(), now);
   double tokens_per_second = 0;
   uint32_t running = 0;
   uint32_t queued = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/cores/energy_meter.h"
 #include "discovery/base/interfaces.h"
 #include "discovery/probe/inventory.h"
 #include "macrame/v1/node.pb.h"
@@ -53,6 +54,7 @@ class OwnNode {
   MonotonicTime ranks_at_;
   bool ranks_known_ = false;
   bool draining_ = false;
+  EnergyMeter energy_;
 };
 
 }  // namespace macrame::agentd

@@ -1,15 +1,9 @@
 #include "agentd/node/peer_channels.h"
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "transport/tls_credentials.h"
 
 namespace macrame::agentd {
-
-std::string HostPort(const std::string& ip, uint32_t port) {
-  return ip.find(':') == std::string::npos ? absl::StrCat(ip, ":", port)
-                                           : absl::StrCat("[", ip, "]:", port);
-}
 
 void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
   if (plain_) channels_.clear();

@@ -13,6 +13,7 @@
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
 #include "transport/peer_channel.h"
+#include "transport/socket_address.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -55,7 +56,6 @@ class PeerChannels {
   std::map<NodeId, std::unique_ptr<transport::PeerChannel>> channels_;
 };
 
-// "10.0.0.7:4711", "[fd00::7]:4711".
-std::string HostPort(const std::string& ip, uint32_t port);
+using transport::HostPort;
 
 }  // namespace macrame::agentd

@@ -56,7 +56,7 @@ void RankOrders::ReserveWithDraft(const NodeId& from, const v1::ReserveRequest& 
                         "the draft model ", request.draft_model().name(), ": ", reason.message()));
                     return reply(ReasonStatus(found.status().code(), reason));
                   }
-                  absl::Status still_obeyed = CheckOrder(from, request.fence());
+                  absl::Status still_obeyed = CheckTaking(from, request.fence());
                   if (!still_obeyed.ok()) return reply(still_obeyed);
                   v1::ReserveRequest local = request;
                   local.mutable_draft_model()->set_path(found->description.path());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/state_keys.h"
+#include "agentd/cores/tenant_limits.h"
 #include "agentd/gateway/api_key.h"
 #include "proto/reasons.h"
 #include "transport/trust.h"
@@ -129,6 +130,9 @@ std::string OfRevokeNode(const google::protobuf::MessageLite& request) {
 std::string OfCreateKey(const google::protobuf::MessageLite& request) {
   return As<v1::CreateKeyRequest>(request).key().name();
 }
+std::string OfAccessFile(const google::protobuf::MessageLite& request) {
+  return As<v1::CreateAccessFileRequest>(request).key().name();
+}
 std::string OfTenant(const google::protobuf::MessageLite& request) {
   const auto& tenant = As<v1::SetTenantRequest>(request);
   std::string told = tenant.name();
@@ -142,7 +146,20 @@ std::string OfTenant(const google::protobuf::MessageLite& request) {
   if (tenant.has_concurrent_requests()) {
     absl::StrAppend(&told, ", ", tenant.concurrent_requests(), " at once");
   }
+  if (tenant.has_retention_s()) {
+    absl::StrAppend(&told, ", answers kept for ", tenant.retention_s(), " s");
+  }
+  if (tenant.clear_retention()) absl::StrAppend(&told, ", answers kept as others'");
+  if (tenant.has_memory_only()) {
+    absl::StrAppend(&told, ", memory only ", tenant.memory_only() ? "on" : "off");
+  }
   return told;
+}
+std::string OfErasure(const google::protobuf::MessageLite& request) {
+  return As<v1::EraseTenantRequest>(request).name();
+}
+std::string OfDroppedAnswers(const google::protobuf::MessageLite& request) {
+  return As<v1::DropAnswersRequest>(request).tenant();
 }
 std::string OfRevokeKey(const google::protobuf::MessageLite& request) {
   return As<v1::RevokeKeyRequest>(request).key();
@@ -157,19 +174,31 @@ struct Audited {
 };
 
 const std::array kAudited = {
-    Audited{kLoadModel.path, OfLoad},        Audited{kUnloadModel.path, OfUnload},
-    Audited{kForgetNode.path, OfForget},     Audited{kSetCordon.path, OfCordon},
-    Audited{kCreateJoinToken.path, OfToken}, Audited{kApproveNode.path, OfApprove},
-    Audited{kRevokeNode.path, OfRevokeNode}, Audited{kCreateKey.path, OfCreateKey},
-    Audited{kRevokeKey.path, OfRevokeKey},   Audited{kRotateKey.path, OfRotateKey},
-    Audited{kPauseCluster.path, OfPause},    Audited{kMarkNode.path, OfMarks},
-    Audited{kChangeProfile.path, OfProfile}, Audited{kSetTenant.path, OfTenant},
+    Audited{kLoadModel.path, OfLoad},
+    Audited{kUnloadModel.path, OfUnload},
+    Audited{kForgetNode.path, OfForget},
+    Audited{kSetCordon.path, OfCordon},
+    Audited{kCreateJoinToken.path, OfToken},
+    Audited{kApproveNode.path, OfApprove},
+    Audited{kRevokeNode.path, OfRevokeNode},
+    Audited{kCreateKey.path, OfCreateKey},
+    Audited{kRevokeKey.path, OfRevokeKey},
+    Audited{kRotateKey.path, OfRotateKey},
+    Audited{kPauseCluster.path, OfPause},
+    Audited{kMarkNode.path, OfMarks},
+    Audited{kChangeProfile.path, OfProfile},
+    Audited{kSetTenant.path, OfTenant},
+    Audited{kEraseTenant.path, OfErasure},
+    Audited{kDropAnswers.path, OfDroppedAnswers},
+    Audited{kCreateAccessFile.path, OfAccessFile},
 };
 
 }  // namespace
 
 std::string AuditName(const Caller& caller) {
-  return caller.local ? "local" : absl::StrCat("node ", ShortId(caller.node_id));
+  if (!caller.key_id.empty()) return absl::StrCat("key ", caller.key_id);
+  if (caller.local) return caller.node_id.value().empty() ? "local" : "this agent";
+  return absl::StrCat("node ", ShortId(caller.node_id));
 }
 
 std::optional<AuditEntry> AuditedOrder(std::string_view method,
@@ -203,8 +232,7 @@ RpcServer::Observer AuditObserver(AuditLog& log) {
 void AccessService::RegisterCluster(RpcServer& server) {
   server.HandleUnary(kCreateKey, [this](const Caller& caller, v1::CreateKeyRequest request,
                                         Reply<v1::CreateKeyResponse> reply) {
-    way_.Unary(kCreateKey, caller, request, kKeyTimeout, reply,
-               [this, request, reply] { CreateHere(request, reply); });
+    CreateKey(caller, request, std::move(reply));
   });
   server.HandleUnary(kListKeys, [this](const Caller& caller, v1::ListKeysRequest request,
                                        Reply<v1::ListKeysResponse> reply) {
@@ -229,6 +257,12 @@ void AccessService::RegisterCluster(RpcServer& server) {
   });
 }
 
+void AccessService::CreateKey(const Caller& caller, const v1::CreateKeyRequest& request,
+                              Reply<v1::CreateKeyResponse> reply) {
+  way_.Unary(kCreateKey, caller, request, kKeyTimeout, reply,
+             [this, request, reply] { CreateHere(request, reply); });
+}
+
 void AccessService::RegisterTenants(RpcServer& server) {
   server.HandleUnary(kSetTenant, [this](const Caller& caller, v1::SetTenantRequest request,
                                         Reply<v1::SetTenantResponse> reply) {
@@ -249,28 +283,13 @@ void AccessService::RegisterTenants(RpcServer& server) {
 
 void AccessService::SetTenantHere(const v1::SetTenantRequest& request,
                                   Reply<v1::SetTenantResponse> reply) {
-  const auto& tenants = parts_.replicator.desired().tenants();
-  const auto present = tenants.find(request.name());
-  const v1::TenantLimits before = present == tenants.end() ? v1::TenantLimits() : present->second;
-  v1::TenantLimits now = request.clear() ? v1::TenantLimits() : before;
-  now.set_name(request.name());
-  if (request.has_requests_per_minute()) now.set_requests_per_minute(request.requests_per_minute());
-  if (request.has_tokens_per_minute()) now.set_tokens_per_minute(request.tokens_per_minute());
-  if (request.has_concurrent_requests()) now.set_concurrent_requests(request.concurrent_requests());
-  if (absl::Status fits = CheckTenant(now); !fits.ok()) return reply(fits);
-  if (present == tenants.end() && tenants.size() >= kTenantsMax) {
-    return reply(ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kBadRequest,
-                              absl::StrCat(kTenantsMax, " tenants have limits; clear some first")));
-  }
-  const bool has_some =
-      now.requests_per_minute() > 0 || now.tokens_per_minute() > 0 || now.concurrent_requests() > 0;
-  const std::string value = has_some ? now.SerializeAsString() : "";
-  v1::SetTenantResponse response;
-  *response.mutable_tenant() = now;
-  response.set_changed(value != (present == tenants.end() ? "" : before.SerializeAsString()));
-  if (!response.changed()) return reply(response);
-  parts_.replicator.Set(absl::StrCat(kTenantPrefix, request.name()), value,
-                        AnswerWhenWritten(reply, response));
+  static_assert(kTenantLimitMax == kKeyLimitMax);
+  const absl::StatusOr<TenantChange> change =
+      DecideTenant(request, parts_.replicator.desired().tenants());
+  if (!change.ok()) return reply(change.status());
+  if (!change->response.changed()) return reply(change->response);
+  parts_.replicator.Set(absl::StrCat(kTenantPrefix, request.name()), change->value,
+                        AnswerWhenWritten(reply, change->response));
 }
 
 void AccessService::RegisterLocal(RpcServer& server) {
@@ -359,6 +378,12 @@ void AccessService::RotateHere(const std::string& name, Reply<v1::RotateKeyRespo
   if (HasEnded(*key, parts_.way.dispatcher.UnixMs())) {
     return reply(ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kKeyNotFound,
                               absl::StrCat("key ", key->id(), " has ended; make a new one")));
+  }
+  if (key->has_access_file()) {
+    return reply(ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kBadRequest,
+                              absl::StrCat("key ", key->id(),
+                                           " is of an access file, which can't be renewed: revoke "
+                                           "it, and make a new one")));
   }
   v1::RotateKeyResponse response;
   response.set_secret_key(Renew(&*key));

@@ -14,7 +14,9 @@
 
 namespace macrame::agentd {
 
-// How the audit log tells of a caller: "local", or "node" and the first digits of its id.
+// How the audit log tells of a caller: "local", "this agent" (a load that a request asked for, or
+// what the gateway was told to do), "key" and its id for an access file's, or "node"
+// and the first digits of its id.
 std::string AuditName(const transport::Caller& caller);
 // What it says of an order: what and to whom; nullopt: such orders have no line.
 std::optional<AuditEntry> AuditedOrder(std::string_view method,
@@ -35,6 +37,9 @@ class AccessService {
   // Of keys and tenants: on this machine's socket, and for members, which pass calls on to the
   // coordinator.
   void RegisterCluster(transport::RpcServer& server);
+  // At the coordinator.
+  void CreateKey(const transport::Caller& caller, const v1::CreateKeyRequest& request,
+                 transport::RpcServer::Reply<v1::CreateKeyResponse> reply);
   // Of the audit log.
   void RegisterLocal(transport::RpcServer& server);
 

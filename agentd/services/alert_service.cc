@@ -73,16 +73,12 @@ std::string AlertJson(const Alert& alert, const std::string& cluster, const std:
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-AlertService::AlertService(Parts parts, const std::string& url, const std::string& authorization)
-    : parts_(parts), url_(url) {
-  if (std::optional<WebUrl> parsed = ParseWebUrl(url); parsed.has_value()) {
-    webhook_.emplace(parts_.dispatcher, *std::move(parsed), authorization);
-  }
-}
+AlertService::AlertService(Parts parts, std::string url, Post post)
+    : parts_(std::move(parts)), url_(std::move(url)), post_(std::move(post)) {}
 
 void AlertService::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
-  if (!webhook_.has_value() || now - looked_at_ < kAlertLook) return;
+  if (post_ == nullptr || now - looked_at_ < kAlertLook) return;
   looked_at_ = now;
   const v1::ClusterStatus status = parts_.reporter.Status();
   const bool leads = parts_.election.Leading(now).has_value();
@@ -109,18 +105,17 @@ void AlertService::Tell(const Alert& alert, const v1::ClusterStatus& status) {
   for (const v1::NodeStatus& node : status.nodes()) {
     if (node.identity().node_id() == alert.reason.node_id()) name = node.identity().hostname();
   }
-  webhook_->Post(AlertJson(alert, status.cluster_name(), name, parts_.dispatcher.UnixMs()),
-                 [this, code = alert.reason.code()](const absl::Status& status) {
-                   trouble_.Clear();
-                   if (status.ok()) return;
-                   trouble_ =
-                       MakeReason(reasons::kAlertUndelivered,
-                                  absl::StrCat("an alert (", code, ") could not be delivered to ",
-                                               Told(url_), ": ", status.message()));
-                   trouble_.set_remedy(
-                       "look at alert_webhook in agentd.yaml, and whether that server answers");
-                   spdlog::warn("{}", trouble_.message());
-                 });
+  post_(AlertJson(alert, status.cluster_name(), name, parts_.dispatcher.UnixMs()),
+        [this, code = alert.reason.code()](const absl::Status& status) {
+          trouble_.Clear();
+          if (status.ok()) return;
+          trouble_ = MakeReason(reasons::kAlertUndelivered,
+                                absl::StrCat("an alert (", code, ") could not be delivered to ",
+                                             Told(url_), ": ", status.message()));
+          trouble_.set_remedy(
+              "look at alert_webhook in agentd.yaml, and whether that server answers");
+          spdlog::warn("{}", trouble_.message());
+        });
 }
 
 }  // namespace macrame::agentd

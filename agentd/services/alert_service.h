@@ -5,15 +5,12 @@
 // thread.
 
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "agentd/cores/alert_tracker.h"
 #include "agentd/cores/election.h"
 #include "agentd/services/status_reporter.h"
-#include "agentd/services/webhook.h"
 #include "transport/dispatcher.h"
 
 namespace macrame::agentd {
@@ -27,6 +24,8 @@ std::string AlertJson(const Alert& alert, const std::string& cluster, const std:
 
 class AlertService {
  public:
+  // Delivers a message (webhook.h); `done` once, on the owner thread.
+  using Post = std::function<void(std::string json, std::function<void(const absl::Status&)> done)>;
   struct Parts {
     transport::Dispatcher& dispatcher;
     const Election& election;
@@ -36,8 +35,8 @@ class AlertService {
     std::function<std::vector<v1::Reason>()> own_problems;
   };
 
-  // `url` as the configuration has it, checked; empty: nobody is told.
-  AlertService(Parts parts, const std::string& url, const std::string& authorization);
+  // `url`: where `post` delivers to, as the configuration has it. Empty `post`: nobody is told.
+  AlertService(Parts parts, std::string url, Post post);
 
   // At least each kAlertLook.
   void Tick();
@@ -55,7 +54,7 @@ class AlertService {
   MonotonicTime looked_at_;
   bool led_ = false;
   v1::Reason trouble_;
-  std::optional<Webhook> webhook_;  // after what its callbacks use
+  const Post post_;  // after what its callbacks use
 };
 
 }  // namespace macrame::agentd

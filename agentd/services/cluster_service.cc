@@ -15,6 +15,7 @@
 #include "agentd/cores/load_decision.h"
 #include "agentd/cores/node_marks.h"
 #include "agentd/cores/state_keys.h"
+#include "agentd/gateway/tenant.h"
 #include "agentd/services/agent_service.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -111,11 +112,26 @@ void ClusterService::RegisterReading(RpcServer& server) {
                         OnLogs(caller, request, std::move(stream));
                       });
   server.HandleStream(
-      kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+      kInfer, [this](const Caller& caller, v1::GenerateRequest request, ServerStream stream) {
+        const absl::Status may = TakeAsker(caller, &request);
+        if (!may.ok()) return stream.Finish(may);
         ServeGenerate(parts_.dispatcher, stream, [&](auto on_chunk, auto on_done) {
           return parts_.router.Route(std::move(request), std::move(on_chunk), std::move(on_done));
         });
       });
+}
+
+// Whoever may open this machine's socket may ask all models, as it may load them. An access file's
+// key has no tenant: it is told of others' models what a key of the HTTP API is told, and shares
+// prefixes with itself alone.
+absl::Status ClusterService::TakeAsker(const Caller& caller, v1::GenerateRequest* request) {
+  if (caller.key_id.empty()) return absl::OkStatus();
+  SetTenant(AskerOfKey("", caller.key_id), request);
+  const std::vector<ServedModel> served = parts_.router.ListModels();
+  const ServedModel* model = FindModel(served, request->deployment());
+  if (model == nullptr || model->tenant.empty()) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                      absl::StrCat("'", request->deployment(), "' is not loaded"));
 }
 
 void ClusterService::RegisterChanging(RpcServer& server) {
@@ -184,7 +200,7 @@ bool ClusterService::IsWatched() const {
 
 void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> reply) {
   asked_at_ = parts_.dispatcher.Now();
-  if (!caller.local) return reply(parts_.reporter.Status());
+  if (!caller.IsPerson()) return reply(parts_.reporter.Status());
   RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Status()); });
 }
 
@@ -220,9 +236,12 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
                             ServerStream stream) {
   const bool own = request.node_id().empty() || request.node_id() == parts_.own.id().value();
   if (own) return logs_.Add(request, std::move(stream));
+  if (!parts_.reporter.Knows(NodeId(request.node_id()))) {
+    return stream.Finish(NoSuchNode(request.node_id()));
+  }
   // What came over the wire is not passed on again.
   transport::PeerChannel* channel =
-      caller.local ? parts_.channels.For(NodeId(request.node_id())) : nullptr;
+      caller.IsPerson() ? parts_.channels.For(NodeId(request.node_id())) : nullptr;
   if (channel == nullptr) {
     return stream.Finish(ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                                       "that node can't be reached from this one",
@@ -245,11 +264,15 @@ void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelReques
   const Duration timeout = LimitOf(request) + std::chrono::seconds(30);
   way_.At(
       caller, [this, request, stream] { LoadHere(request, stream); },
-      [request, stream, timeout](transport::PeerChannel& channel) {
+      [request, stream, timeout](transport::PeerChannel& channel, const NodeId& coordinator) {
         const transport::CallHandle handle = channel.Stream(
             kLoadModel, request, timeout,
             [stream](const v1::LoadModelProgress& progress) { stream.Write(progress); },
-            [stream](const absl::Status& status) { stream.Finish(status); });
+            [stream, coordinator](const absl::Status& status) {
+              // A limit that is over is told by the coordinator itself.
+              stream.Finish(absl::IsUnavailable(status) ? CoordinatorWay::Told(coordinator, status)
+                                                        : status);
+            });
         stream.OnCancel([handle] { handle.Cancel(); });
       },
       [stream](const absl::Status& status) { stream.Finish(status); });
@@ -445,7 +468,7 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
         absl::StrCat("'", request.node_id().substr(0, 64), "' is no node id of 32 hex digits")));
   }
   const bool obeys = parts_.election.Coordinator(parts_.dispatcher.Now()).has_value();
-  if (request.alone() && !obeys && caller.local) {
+  if (request.alone() && !obeys && caller.IsPerson()) {
     return reply(parts_.member_writer.ForgetAlone(node));
   }
   way_.Unary(kForgetNode, caller, request, kUnloadTimeout, reply,

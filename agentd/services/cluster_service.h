@@ -86,6 +86,8 @@ class ClusterService {
   void RegisterReading(transport::RpcServer& server);
   void RegisterChanging(transport::RpcServer& server);
 
+  // Whose the request is, and whether it may ask that model.
+  absl::Status TakeAsker(const transport::Caller& caller, v1::GenerateRequest* request);
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
   void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
               transport::ServerStream stream);

@@ -42,10 +42,10 @@ class CoordinatorWay {
   explicit CoordinatorWay(Parts parts) : parts_(parts) {}
 
   // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise
-  // (callers of this machine only: what came over the wire is not passed on again), `fail` when
+  // (persons only: what another node asks is not passed on again), `fail` when
   // there is none.
   void At(const transport::Caller& caller, std::function<void()> here,
-          std::function<void(transport::PeerChannel&)> there,
+          std::function<void(transport::PeerChannel&, const NodeId& coordinator)> there,
           std::function<void(const absl::Status&)> fail,
           std::optional<MonotonicTime> since = std::nullopt);
 
@@ -56,13 +56,21 @@ class CoordinatorWay {
              std::function<void()> here) {
     At(
         caller, std::move(here),
-        [method, request, timeout, reply](transport::PeerChannel& channel) {
-          channel.Call(method, request, timeout, reply);
+        [method, request, timeout, reply](transport::PeerChannel& channel,
+                                          const NodeId& coordinator) {
+          channel.Call(method, request, timeout,
+                       [reply, coordinator](absl::StatusOr<Response> response) {
+                         if (response.ok()) return reply(std::move(response));
+                         reply(Told(coordinator, response.status()));
+                       });
         },
         [reply](const absl::Status& status) { reply(status); });
   }
 
   static absl::Status NoCoordinator();
+  // Of a call that was passed on and failed: as it is, but where the coordinator did not answer
+  // (`status` has no Reason) with NO_COORDINATOR, which names it.
+  static absl::Status Told(const NodeId& coordinator, const absl::Status& status);
 
  private:
   const Parts parts_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/log_text.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/cores/https_names.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -65,6 +66,9 @@ void EnrolmentService::RegisterLocal(RpcServer& server) {
     response.set_hostname(asker->hostname);
     reply(std::move(response));
   });
+  server.HandleUnary(kGetAuthority,
+                     [this](const Caller&, v1::GetAuthorityRequest,
+                            Reply<v1::GetAuthorityResponse> reply) { reply(Authority()); });
   server.HandleUnary(kRevokeNode,
                      [this](const Caller&, v1::RevokeNodeRequest request,
                             Reply<v1::RevokeNodeResponse> reply) { reply(Revoke(request)); });
@@ -141,7 +145,7 @@ absl::StatusOr<v1::CreateJoinTokenResponse> EnrolmentService::CreateToken(
   v1::CreateJoinTokenResponse response;
   response.set_uses(pass.uses_left);
   response.set_expires_unix_ms(parts_.dispatcher.UnixMs() + uint64_t{valid_for_s} * 1000);
-  const absl::Status added = tokens_.Add(std::move(pass), now);
+  const absl::Status added = tokens_.Add(pass, now);
   if (!added.ok()) return added;
   response.set_token(transport::FormatJoinToken(token));
   transport::Wipe(token.secret);
@@ -321,16 +325,48 @@ absl::StatusOr<v1::RevokeNodeResponse> EnrolmentService::Revoke(
   return response;
 }
 
+absl::StatusOr<v1::GetAuthorityResponse> EnrolmentService::Authority() const {
+  if (!parts_.trust.loaded()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kNoSecret,
+                        "this node has no cluster, and so no authority", parts_.own.id().value());
+  }
+  v1::GetAuthorityResponse response;
+  response.set_certificate(parts_.trust.authority_pem());
+  response.set_cluster_name(parts_.trust.cluster_name());
+  const auto digest = transport::CertificateDigest(parts_.trust.authority_pem());
+  if (!digest.ok()) return digest.status();
+  response.set_fingerprint(transport::HexEncode(*digest));
+  return response;
+}
+
+absl::StatusOr<std::string> EnrolmentService::SignHttps(
+    const Caller& caller, const transport::ClusterSecret& secret,
+    const v1::RenewCertificateRequest& request) const {
+  const std::vector<std::string> names(request.https_names().begin(), request.https_names().end());
+  std::vector<v1::NodeIdentity> members = {parts_.own.identity()};
+  for (const discovery::Member* member : parts_.members.table().Members()) {
+    members.push_back(member->identity);
+  }
+  const absl::Status theirs = CheckHttpsNames(names, caller.node_id.value(), members);
+  if (!theirs.ok()) return theirs;
+  return transport::SignHttpsRequest(secret, names, request.certificate_request(),
+                                     static_cast<int64_t>(parts_.dispatcher.UnixMs() / 1000));
+}
+
 absl::StatusOr<v1::RenewCertificateResponse> EnrolmentService::Renew(
     const Caller& caller, const v1::RenewCertificateRequest& request) {
   // A revoked caller does not get here: the server refuses it (RpcServer::SetRevoked).
   const absl::StatusOr<transport::ClusterSecret> secret = parts_.trust.ReadSecret();
   if (!secret.ok()) return secret.status();
+  const bool is_https = request.https_names_size() > 0;
   absl::StatusOr<std::string> certificate =
-      transport::SignCertificateRequest(*secret, caller.node_id, request.certificate_request(),
-                                        static_cast<int64_t>(parts_.dispatcher.UnixMs() / 1000));
+      is_https ? SignHttps(caller, *secret, request)
+               : transport::SignCertificateRequest(
+                     *secret, caller.node_id, request.certificate_request(),
+                     static_cast<int64_t>(parts_.dispatcher.UnixMs() / 1000));
   if (!certificate.ok()) return certificate.status();
-  spdlog::info("node {} has a new certificate", ShortId(caller.node_id));
+  spdlog::info("node {} has a new certificate{}", ShortId(caller.node_id),
+               is_https ? " for HTTPS" : "");
   v1::RenewCertificateResponse response;
   response.set_certificate(*std::move(certificate));
   return response;

@@ -64,6 +64,10 @@ class EnrolmentService {
   void Join(const v1::JoinClusterRequest& request, Reply<v1::JoinClusterResponse> reply);
   absl::StatusOr<v1::JoinClusterResponse> OnEnrolled(const std::string& authority_digest,
                                                      absl::StatusOr<v1::EnrolResponse> response);
+  absl::StatusOr<v1::GetAuthorityResponse> Authority() const;
+  absl::StatusOr<std::string> SignHttps(const transport::Caller& caller,
+                                        const transport::ClusterSecret& secret,
+                                        const v1::RenewCertificateRequest& request) const;
   absl::StatusOr<v1::RevokeNodeResponse> Revoke(const v1::RevokeNodeRequest& request);
   absl::StatusOr<v1::RenewCertificateResponse> Renew(const transport::Caller& caller,
                                                      const v1::RenewCertificateRequest& request);

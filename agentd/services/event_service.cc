@@ -18,23 +18,15 @@ using transport::RpcServer;
 
 constexpr Duration kAskTimeout = std::chrono::seconds(3);
 
-// What the agents answered so far.
-struct EventGathering {
-  std::vector<v1::ListEventsResponse> told;
-  size_t awaited = 0;
-  RpcServer::Reply<v1::ListEventsResponse> reply;
-
-  void Add(const NodeId& node, absl::StatusOr<v1::ListEventsResponse> answer) {
-    if (!answer.ok()) {
-      v1::Reason why = ReasonOf(answer.status());
-      if (why.node_id().empty()) why.set_node_id(node.value());
-      answer = v1::ListEventsResponse();
-      *answer->add_missing() = std::move(why);
-    }
-    told.push_back(*std::move(answer));
-    if (--awaited == 0) reply(MergeEvents(told));
-  }
-};
+// What an agent answered, or why it did not.
+v1::ListEventsResponse ToldBy(const NodeId& node, absl::StatusOr<v1::ListEventsResponse> answer) {
+  if (answer.ok()) return *std::move(answer);
+  v1::Reason why = ReasonOf(answer.status());
+  if (why.node_id().empty()) why.set_node_id(node.value());
+  v1::ListEventsResponse told;
+  *told.add_missing() = std::move(why);
+  return told;
+}
 
 // Nothing for changes that are no news to a person.
 std::string_view WordsOf(discovery::MembershipChange change) {
@@ -69,24 +61,15 @@ void EventService::Register(RpcServer& server) {
 void EventService::List(const Caller& caller, const v1::ListEventsRequest& request,
                         Reply<v1::ListEventsResponse> reply) {
   // What came over the wire is not passed on again.
-  if (!caller.local) return reply(log_.Since(request.since_unix_ms()));
-  const std::set<NodeId> live = parts_.members.Live();
-  auto gathering = std::make_shared<EventGathering>();
-  gathering->reply = std::move(reply);
-  gathering->awaited = live.size() + 1;
-  for (const NodeId& node : live) {
-    const auto done = [gathering, node](absl::StatusOr<v1::ListEventsResponse> answer) {
-      gathering->Add(node, std::move(answer));
-    };
-    transport::PeerChannel* channel = parts_.channels.For(node);
-    if (channel == nullptr) {
-      done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
-                        absl::StrCat("node ", ShortId(node), " can't be reached"), node.value()));
-      continue;
-    }
-    channel->Call(kListEvents, request, kAskTimeout, done);
-  }
-  gathering->Add(parts_.self, log_.Since(request.since_unix_ms()));
+  if (!caller.IsPerson()) return reply(log_.Since(request.since_unix_ms()));
+  auto told = std::make_shared<std::vector<v1::ListEventsResponse>>();
+  told->push_back(log_.Since(request.since_unix_ms()));
+  gatherings_.Ask(
+      parts_.channels, parts_.members.Live(), kListEvents, request, kAskTimeout,
+      [told](const NodeId& node, absl::StatusOr<v1::ListEventsResponse> answer) {
+        told->push_back(ToldBy(node, std::move(answer)));
+      },
+      [told, reply = std::move(reply)] { reply(MergeEvents(*told)); });
 }
 
 void EventService::NoteMember(const discovery::MembershipEvent& event) {

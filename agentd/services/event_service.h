@@ -13,6 +13,7 @@
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
+#include "agentd/services/gathering.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
@@ -37,6 +38,8 @@ class EventService {
   // For clusterctl, and for members that ask in its name.
   void Register(transport::RpcServer& server);
 
+  // Its channel goes, and with it the calls that wait for it.
+  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
   void NoteMember(const discovery::MembershipEvent& event);
   // Who is obeyed may have changed.
   void NoteCoordinator();
@@ -54,6 +57,7 @@ class EventService {
 
   Parts parts_;
   EventLog log_;
+  Gatherings gatherings_;
   std::optional<FencePair> obeyed_;
 };
 

@@ -7,6 +7,7 @@
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/health.h"
 #include "agentd/node/lost_nodes.h"
+#include "agentd/services/coordinator_way.h"
 #include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/diagnosis.h"
@@ -22,19 +23,6 @@ using transport::ServerStream;
 
 constexpr Duration kProbeTimeout = std::chrono::seconds(20);
 constexpr Duration kMeasureTimeout = std::chrono::seconds(30);
-
-// Answers once `count` parts are through.
-class Gathering {
- public:
-  Gathering(size_t count, std::function<void()> done) : left_(count), done_(std::move(done)) {}
-  void OneThrough() {
-    if (--left_ == 0) done_();
-  }
-
- private:
-  size_t left_;
-  std::function<void()> done_;
-};
 
 }  // namespace
 
@@ -91,10 +79,11 @@ void LinkService::RegisterCluster(RpcServer& server) {
                             Reply<v1::VerifyTransportResponse> reply) {
                        Verify(caller, request, std::move(reply));
                      });
-  server.HandleUnary(kPlanNet, [this](const Caller&, v1::PlanNetRequest request,
-                                      Reply<v1::NetPlan> reply) {
-    reply(transport::PlanAddresses(parts_.links.Snapshot(), parts_.links.links(), request.block()));
-  });
+  server.HandleUnary(kPlanNet,
+                     [this](const Caller&, v1::PlanNetRequest request, Reply<v1::NetPlan> reply) {
+                       reply(transport::PlanAddresses(parts_.links.Snapshot(), parts_.links.links(),
+                                                      request.block(), parts_.links.Absent()));
+                     });
 }
 
 v1::LinksView LinkService::View() {
@@ -180,85 +169,67 @@ void LinkService::Recheck(const Caller& caller, const v1::RecheckLinksRequest& r
     }
     return RecheckNodes(std::move(response), std::move(reply));
   }
-  transport::PeerChannel* channel = caller.local && coordinator.has_value()
+  transport::PeerChannel* channel = caller.IsPerson() && coordinator.has_value()
                                         ? parts_.channels.For(coordinator->coordinator)
                                         : nullptr;
   if (channel == nullptr) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
-                              "no coordinator is agreed on"));
+    return reply(CoordinatorWay::NoCoordinator());
   }
-  channel->Call(kRecheckLinks, request, kRecheckLimit + kProbeTimeout * 2, reply);
+  channel->Call(
+      kRecheckLinks, request, kRecheckLimit + kProbeTimeout * 2,
+      [reply, node = coordinator->coordinator](absl::StatusOr<v1::RecheckLinksResponse> response) {
+        if (response.ok()) return reply(std::move(response));
+        reply(CoordinatorWay::Told(node, response.status()));
+      });
 }
 
 // Every node probes, then measures; what they found comes back with their heartbeats.
 void LinkService::RecheckNodes(v1::RecheckLinksResponse response,
                                Reply<v1::RecheckLinksResponse> reply) {
-  const std::set<NodeId> others = parts_.members.Live();
+  std::set<NodeId> nodes = parts_.members.Live();
+  nodes.insert(parts_.self);
   const auto finish = [this, response, reply]() mutable {
     *response.mutable_links() = parts_.links.links();
     reply(response);
   };
-  const auto measure = [this, others, finish] {
-    auto gathering = std::make_shared<Gathering>(others.size() + 1, finish);
-    parts_.links.MeasureNow("", kRecheckLimit, [gathering] { gathering->OneThrough(); });
-    for (const NodeId& node : others) {
-      transport::PeerChannel* channel = parts_.channels.For(node);
-      if (channel == nullptr) {
-        gathering->OneThrough();
-        continue;
-      }
-      channel->Call(
-          kMeasureLink, v1::MeasureLinkRequest(), kMeasureTimeout,
-          [gathering](const absl::StatusOr<v1::MeasureLinkResponse>&) { gathering->OneThrough(); });
-    }
+  const auto measure = [this, nodes, finish] {
+    gatherings_.Ask(
+        parts_.channels, nodes, kMeasureLink, {}, kMeasureTimeout,
+        [](const NodeId&, const absl::StatusOr<v1::MeasureLinkResponse>&) {}, finish,
+        OwnMeasurements());
   };
-  auto probing = std::make_shared<Gathering>(others.size() + 1, measure);
-  parts_.links.ProbeNow([probing] { probing->OneThrough(); });
-  for (const NodeId& node : others) {
-    transport::PeerChannel* channel = parts_.channels.For(node);
-    if (channel == nullptr) {
-      probing->OneThrough();
-      continue;
-    }
-    channel->Call(kProbeLinks, v1::ProbeLinksRequest(), kProbeTimeout,
-                  [this, probing, node](absl::StatusOr<v1::ProbeLinksResponse> probed) {
-                    if (probed.ok()) parts_.links.Take(node, std::move(*probed->mutable_links()));
-                    probing->OneThrough();
-                  });
-  }
+  const OwnAnswer<v1::ProbeLinksResponse> own = {
+      parts_.self, [this](const auto& answered) {
+        parts_.links.ProbeNow([answered] { answered(v1::ProbeLinksResponse()); });
+      }};
+  gatherings_.Ask(
+      parts_.channels, nodes, kProbeLinks, {}, kProbeTimeout,
+      [this](const NodeId& node, absl::StatusOr<v1::ProbeLinksResponse> probed) {
+        if (node == parts_.self || !probed.ok()) return;
+        parts_.links.Take(node, std::move(*probed->mutable_links()));
+      },
+      measure, own);
+}
+
+OwnAnswer<v1::MeasureLinkResponse> LinkService::OwnMeasurements() {
+  return {parts_.self, [this](const auto& answered) { Measure({}, answered); }};
 }
 
 void LinkService::Bench(const v1::BenchLinksRequest& request, ServerStream stream) {
   const auto ids = NodesOf(request.node_ids());
   if (!ids.ok()) return stream.Finish(ids.status());
   const std::set<std::string> asked(ids->begin(), ids->end());
-  auto gathering =
-      std::make_shared<Gathering>(ids->size(), [stream] { stream.Finish(absl::OkStatus()); });
-  const auto tell = [stream, asked](const auto& measurements) {
-    for (const v1::LinkMeasurement& measured : measurements) {
-      if (asked.contains(measured.to_node_id())) stream.Write(measured);
-    }
-  };
-  if (ids->empty()) return stream.Finish(absl::OkStatus());
-  for (const std::string& id : *ids) {
-    if (id == parts_.self.value()) {
-      parts_.links.MeasureNow("", kRecheckLimit, [this, tell, gathering] {
-        tell(parts_.links.own().measurements());
-        gathering->OneThrough();
-      });
-      continue;
-    }
-    transport::PeerChannel* channel = parts_.channels.For(NodeId(id));
-    if (channel == nullptr) {
-      gathering->OneThrough();
-      continue;
-    }
-    channel->Call(kMeasureLink, v1::MeasureLinkRequest(), kMeasureTimeout,
-                  [tell, gathering](const absl::StatusOr<v1::MeasureLinkResponse>& response) {
-                    if (response.ok()) tell(response->measurements());
-                    gathering->OneThrough();
-                  });
-  }
+  std::set<NodeId> nodes;
+  for (const std::string& id : *ids) nodes.insert(NodeId(id));
+  gatherings_.Ask(
+      parts_.channels, nodes, kMeasureLink, {}, kMeasureTimeout,
+      [stream, asked](const NodeId&, const absl::StatusOr<v1::MeasureLinkResponse>& response) {
+        if (!response.ok()) return;
+        for (const v1::LinkMeasurement& measured : response->measurements()) {
+          if (asked.contains(measured.to_node_id())) stream.Write(measured);
+        }
+      },
+      [stream] { stream.Finish(absl::OkStatus()); }, OwnMeasurements());
 }
 
 void LinkService::Export(const v1::ExportHostfileRequest& request,
@@ -336,7 +307,7 @@ void LinkService::Verify(const Caller& caller, const v1::VerifyTransportRequest&
   };
   if (gang->entry_node_id() == parts_.self.value()) return VerifyHere(request, with_plan);
   transport::PeerChannel* channel =
-      caller.local ? parts_.channels.For(NodeId(gang->entry_node_id())) : nullptr;
+      caller.IsPerson() ? parts_.channels.For(NodeId(gang->entry_node_id())) : nullptr;
   if (channel == nullptr) {
     return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
                               "the node of the entry rank can't be reached",

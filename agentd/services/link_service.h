@@ -13,6 +13,7 @@
 #include "agentd/links/link_table.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
+#include "agentd/services/gathering.h"
 #include "runtime/supervisor/rank_supervisor.h"
 #include "transport/rpc_server.h"
 
@@ -45,11 +46,15 @@ class LinkService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
+  // Its channel goes, and with it the calls that wait for it.
+  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
 
  private:
   template <typename Response>
   using Reply = transport::RpcServer::Reply<Response>;
 
+  // Of this node to all others.
+  OwnAnswer<v1::MeasureLinkResponse> OwnMeasurements();
   void Measure(const v1::MeasureLinkRequest& request, Reply<v1::MeasureLinkResponse> reply);
   void Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnosis> reply);
   void Recheck(const transport::Caller& caller, const v1::RecheckLinksRequest& request,
@@ -66,6 +71,7 @@ class LinkService {
   v1::LinksView View();
 
   Parts parts_;
+  Gatherings gatherings_;
 };
 
 }  // namespace macrame::agentd

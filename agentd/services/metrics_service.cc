@@ -24,7 +24,14 @@ double Seconds(RequestRecord::Clock::duration span) {
 MetricsService::MetricsService(Parts parts)
     : parts_(std::move(parts)),
       registry_(std::make_shared<MetricRegistry>()),
-      backend_(parts_.router, registry_, parts_.dispatcher),
+      latencies_(std::make_shared<LatencyHistory>()),
+      backend_(parts_.router, registry_, latencies_, parts_.dispatcher,
+               [dispatcher = &parts_.dispatcher, energy = &parts_.energy,
+                alive = std::weak_ptr(alive_)](UsedRequest used) {
+                 dispatcher->Post([energy, alive, used = std::move(used)] {
+                   if (!alive.expired()) energy->Note(used);
+                 });
+               }),
       started_unix_seconds_(static_cast<double>(parts_.dispatcher.UnixMs()) / 1000) {
   parts_.dispatcher.ObserveDelays([registry = registry_](Duration delay) {
     registry->Observe(m::kOwnerThreadDelay, {}, std::chrono::duration<double>(delay).count());
@@ -61,6 +68,14 @@ void MetricsService::NoteRequest(const RequestRecord& record) {
   }
 }
 
+void MetricsService::NoteSpansSent(uint64_t count) {
+  registry_->Count(m::kTraceSpansSent, {}, static_cast<double>(count));
+}
+
+void MetricsService::NoteSpansDropped(uint64_t count) {
+  registry_->Count(m::kTraceSpansDropped, {}, static_cast<double>(count));
+}
+
 void MetricsService::Page(const std::string& accept, std::function<void(MetricsPage)> reply) {
   const MetricsFormat format = FormatForAccept(accept);
   parts_.dispatcher.Post([this, format, reply = std::move(reply)] {
@@ -68,6 +83,10 @@ void MetricsService::Page(const std::string& accept, std::function<void(MetricsP
       reply({std::string(ContentTypeOf(format)), Text(format)});
     });
   });
+}
+
+std::shared_ptr<const std::string> MetricsService::Latencies() {
+  return latencies_->Json(parts_.dispatcher.Now());
 }
 
 void MetricsService::NoteCoordinator(const std::string& node_id) {
@@ -89,6 +108,7 @@ void MetricsService::NoteGangs(const DesiredState& desired) {
 
 void MetricsService::AddOwn(MetricSet& set) const {
   AddProcessMetrics(started_unix_seconds_, set);
+  AddKeyEnergy(parts_.energy.Keys(), set);
   const Gateway* gateway = parts_.gateway();
   if (gateway == nullptr) return;
   set.Set(m::kGatewayConnections, {}, static_cast<double>(gateway->connections()));

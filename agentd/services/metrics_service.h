@@ -1,7 +1,7 @@
 #pragma once
 
 // What this agent counts, and how it is told: /metrics of the gateway, `clusterctl metrics`. Owner
-// thread, but for backend(), NoteRequest and Page.
+// thread, but for backend(), NoteRequest, NoteSpans…, Page and Latencies.
 
 #include <functional>
 #include <map>
@@ -11,11 +11,13 @@
 #include "agentd/cores/desired_state.h"
 #include "agentd/gateway/gateway.h"
 #include "agentd/metrics/exposition.h"
+#include "agentd/metrics/latency_history.h"
 #include "agentd/metrics/metric_registry.h"
 #include "agentd/metrics/status_metrics.h"
 #include "agentd/node/heartbeat_sender.h"
 #include "agentd/node/own_node.h"
 #include "agentd/services/cluster_service.h"
+#include "agentd/services/energy_service.h"
 #include "agentd/services/metered_backend.h"
 #include "agentd/services/status_reporter.h"
 #include "transport/rpc_server.h"
@@ -31,6 +33,7 @@ class MetricsService {
     const HeartbeatSender& heartbeats;
     OwnNode& own;
     InferenceBackend& router;
+    EnergyService& energy;
     // Null while there is none.
     std::function<const Gateway*()> gateway;
     uint64_t connections_max = 0;
@@ -44,8 +47,13 @@ class MetricsService {
   InferenceBackend& backend() { return backend_; }
   // A request of the gateway is over.
   void NoteRequest(const RequestRecord& record);
+  // Spans for a collector: that it took, or that it will never have. Any thread.
+  void NoteSpansSent(uint64_t count);
+  void NoteSpansDropped(uint64_t count);
   // For a scrape; `reply` once, on the owner thread.
   void Page(const std::string& accept, std::function<void(MetricsPage)> reply);
+  // For the dashboard: latency_history.h says what stands in it.
+  std::shared_ptr<const std::string> Latencies();
 
   // Whom this node obeys changed.
   void NoteCoordinator(const std::string& node_id);
@@ -59,6 +67,8 @@ class MetricsService {
 
   Parts parts_;
   const std::shared_ptr<MetricRegistry> registry_;
+  const std::shared_ptr<LatencyHistory> latencies_;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   MeteredBackend backend_;
   const double started_unix_seconds_;
   std::string coordinator_;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,7 @@ bool IsMissing(const absl::Status& status) {
 }  // namespace
 
 // A request that may be sent twice: before its model is loaded, and after. Owner thread, but for
-// Cancel and for chunks, which come while a call of the router's is under way and pass on_chunk_
+// Cancel, Route and chunks, which come while a call of the router's is under way and pass on_chunk_
 // by.
 class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_this<Call> {
  public:
@@ -43,6 +44,11 @@ class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_th
     });
   }
 
+  CallRoute Route() const override {
+    std::lock_guard<std::mutex> lock(route_mutex_);
+    return routed_ == nullptr ? CallRoute() : routed_->Route();
+  }
+
   void Send() {
     if (on_done_ == nullptr) return;
     if (cancelled_) return Finish(absl::CancelledError("cancelled before it began"));
@@ -55,6 +61,9 @@ class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_th
           self->demand_.parts_.dispatcher.Post(
               [self, status = std::move(status)] { self->OnDone(status); });
         });
+    if (!request_.timings()) return;
+    std::lock_guard<std::mutex> lock(route_mutex_);
+    routed_ = inner_;
   }
 
   void Finish(const absl::Status& status) {
@@ -82,6 +91,8 @@ class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_th
   std::shared_ptr<GenerateCall> inner_;
   bool cancelled_ = false;
   bool has_waited_ = false;
+  mutable std::mutex route_mutex_;
+  std::shared_ptr<const GenerateCall> routed_;  // the last one that was sent, also when it is over
 };
 
 ModelDemand::ModelDemand(Parts parts, Options options)

@@ -9,6 +9,23 @@
 
 namespace macrame::agentd {
 
+namespace {
+
+void AddStep(CallRoute::Step step, CallRoute& route) {
+  CallRoute::Step* last = route.steps.empty() ? nullptr : &route.steps.back();
+  if (last != nullptr && !step.is_sent && !last->is_sent && last->code == step.code) {
+    ++last->repetitions;
+    return;
+  }
+  if (route.steps.size() == kRouteStepsMax) {
+    route.steps.erase(route.steps.begin() + 1);
+    ++route.dropped;
+  }
+  route.steps.push_back(std::move(step));
+}
+
+}  // namespace
+
 bool IsWorthAnotherTry(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
   return code == reasons::kNotReady || code == reasons::kEntryUnreachable ||
@@ -65,6 +82,7 @@ void RoutedCall::Try() {
   }
   request_.set_deployment(entry_.replica);
   entries_.NoteSent(entry_, prompt_);
+  NoteSent();
   const uint64_t attempt = BeginAttempt();
   handle_ = send_(
       entry_.node, request_,
@@ -168,10 +186,39 @@ void RoutedCall::Over(const absl::Status& status) {
   if (!had_no_answer || HasAnswered() || cancelled_ || dispatcher_.Now() >= give_up_) {
     return Finish(status);
   }
+  NoteFailed(status);
   const absl::StatusOr<EntryTable::Entry> other = entries_.Find(deployment_);
   const bool at_once = other.ok() && !other->failed_lately;
   dispatcher_.PostAfter(at_once ? Duration(0) : kEntryRetryPause,
                         [self = shared_from_this()] { self->Try(); });
+}
+
+CallRoute RoutedCall::Route() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return route_;
+}
+
+void RoutedCall::NoteSent() {
+  if (!request_.timings()) return;
+  CallRoute::Step step;
+  step.at = dispatcher_.Now();
+  step.is_sent = true;
+  step.node_id = entry_.node.value();
+  step.replica = entry_.replica;
+  step.epoch = entry_.epoch;
+  std::lock_guard<std::mutex> lock(mutex_);
+  AddStep(std::move(step), route_);
+}
+
+void RoutedCall::NoteFailed(const absl::Status& status) {
+  if (!request_.timings()) return;
+  const v1::Reason reason = ReasonOf(status);
+  CallRoute::Step step;
+  step.at = dispatcher_.Now();
+  step.node_id = reason.node_id();
+  step.code = reason.code();
+  std::lock_guard<std::mutex> lock(mutex_);
+  AddStep(std::move(step), route_);
 }
 
 void RoutedCall::Finish(const absl::Status& status) {

@@ -63,6 +63,7 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
 
   // Any thread.
   void Cancel() override;
+  CallRoute Route() const override;
   // Sends it, with what the model's profile says where the request says nothing (null: there is
   // none). `on_done` may run from within this call.
   void Start(const v1::ModelProfile* profile = nullptr);
@@ -92,6 +93,9 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   // It is over for the cause of its gang, which may never say so.
   void Lost(const absl::Status& why);
   void Finish(const absl::Status& status);
+  // For whoever traces it.
+  void NoteSent();
+  void NoteFailed(const absl::Status& status);
 
   transport::Dispatcher& dispatcher_;
   EntryTable& entries_;
@@ -115,6 +119,7 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   // Of the present attempt; chunks of earlier ones don't count any more.
   uint64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
   bool under_way_ ABSL_GUARDED_BY(mutex_) = false;
+  CallRoute route_ ABSL_GUARDED_BY(mutex_);  // of a request that is traced
 };
 
 }  // namespace macrame::agentd

@@ -131,6 +131,10 @@ v1::ClusterStatus StatusReporter::Status() const {
   AddNodes(status);
   *status.mutable_aggregate_load() = SumLoad(status);
   for (v1::DeploymentStatus& deployment : Deployments()) {
+    const v1::ModelEnergy* energy =
+        parts_.energy.Find(deployment.deployment().name(), deployment.epoch());
+    // The coordinator's own comes with its word; it hears of all ranks soonest.
+    if (energy != nullptr && !deployment.has_energy()) *deployment.mutable_energy() = *energy;
     *status.add_deployments() = std::move(deployment);
   }
   for (const v1::UnknownNode& unknown_node : parts_.members.table().UnknownNodes()) {

@@ -10,6 +10,7 @@
 #include "agentd/links/link_table.h"
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/node_views.h"
+#include "agentd/services/energy_service.h"
 #include "agentd/state/member_writer.h"
 #include "macrame/v1/cluster.pb.h"
 
@@ -26,6 +27,7 @@ class StatusReporter {
     GangController& gang_controller;
     const OwnNode& own;
     LinkTable& links;
+    const EnergyService& energy;
     // Troubles of this node's own: beacons, models, lost writes, ports.
     std::function<std::vector<v1::Reason>()> problems;
   };

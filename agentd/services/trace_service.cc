@@ -24,26 +24,14 @@ absl::Status CheckDuration(const v1::TraceRankRequest& request) {
                       absl::StrCat("a trace takes from 1 to ", kTraceMsMax, " ms"));
 }
 
-// What the nodes answered so far.
-struct TraceGathering {
-  v1::TraceModelResponse response;
-  size_t awaited = 0;
-  RpcServer::Reply<v1::TraceModelResponse> reply;
-
-  void Add(const NodeId& node, const absl::StatusOr<v1::TraceRankResponse>& answer) {
-    if (answer.ok()) {
-      response.mutable_ranks()->MergeFrom(answer->ranks());
-    } else {
-      v1::Reason why = ReasonOf(answer.status());
-      if (why.node_id().empty()) why.set_node_id(node.value());
-      *response.add_missing() = std::move(why);
-    }
-    if (--awaited > 0) return;
-    std::sort(response.mutable_ranks()->begin(), response.mutable_ranks()->end(),
-              [](const v1::RankTrace& a, const v1::RankTrace& b) { return a.rank() < b.rank(); });
-    reply(std::move(response));
-  }
-};
+// What a node answered, or why it did not.
+void Add(const NodeId& node, const absl::StatusOr<v1::TraceRankResponse>& answer,
+         v1::TraceModelResponse* response) {
+  if (answer.ok()) return response->mutable_ranks()->MergeFrom(answer->ranks());
+  v1::Reason why = ReasonOf(answer.status());
+  if (why.node_id().empty()) why.set_node_id(node.value());
+  *response->add_missing() = std::move(why);
+}
 
 }  // namespace
 
@@ -57,14 +45,13 @@ void TraceService::RegisterAgent(RpcServer& server) {
 }
 
 void TraceService::RegisterCluster(RpcServer& server) {
-  server.HandleUnary(kTraceModel, [this](const Caller& caller, v1::TraceRankRequest request,
+  server.HandleUnary(kTraceModel, [this](const Caller&, v1::TraceRankRequest request,
                                          Reply<v1::TraceModelResponse> reply) {
-    Trace(caller, request, std::move(reply));
+    Trace(request, std::move(reply));
   });
 }
 
-void TraceService::Trace(const Caller& caller, const v1::TraceRankRequest& request,
-                         Reply<v1::TraceModelResponse> reply) {
+void TraceService::Trace(const v1::TraceRankRequest& request, Reply<v1::TraceModelResponse> reply) {
   const absl::Status good = CheckDuration(request);
   if (!good.ok()) return reply(good);
   const v1::GangRecord* gang = parts_.replicator.desired().FindGang(request.deployment());
@@ -82,28 +69,25 @@ void TraceService::Trace(const Caller& caller, const v1::TraceRankRequest& reque
         ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                      absl::StrCat(request.deployment(), " is not placed on any node yet")));
   }
-  auto gathering = std::make_shared<TraceGathering>();
-  gathering->reply = std::move(reply);
-  gathering->awaited = nodes.size();
-  gathering->response.set_deployment(request.deployment());
-  gathering->response.set_epoch(gang->epoch());
-  for (const NodeId& node : nodes) {
-    const auto done = [gathering, node](absl::StatusOr<v1::TraceRankResponse> answer) {
-      gathering->Add(node, answer);
-    };
-    if (node == parts_.self) {
-      parts_.supervisor.TraceRanks(request, done);
-      continue;
-    }
-    transport::PeerChannel* channel = caller.local ? parts_.channels.For(node) : nullptr;
-    if (channel == nullptr) {
-      done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
-                        absl::StrCat("node ", ShortId(node), " can't be reached"), node.value()));
-      continue;
-    }
-    channel->Call(kTraceRanks, request,
-                  std::chrono::milliseconds(request.duration_ms()) + kAnswerSlack, done);
-  }
+  auto response = std::make_shared<v1::TraceModelResponse>();
+  response->set_deployment(request.deployment());
+  response->set_epoch(gang->epoch());
+  const OwnAnswer<v1::TraceRankResponse> own = {parts_.self, [this, request](const auto& answered) {
+                                                  parts_.supervisor.TraceRanks(request, answered);
+                                                }};
+  gatherings_.Ask(
+      parts_.channels, nodes, kTraceRanks, request,
+      std::chrono::milliseconds(request.duration_ms()) + kAnswerSlack,
+      [response](const NodeId& node, const absl::StatusOr<v1::TraceRankResponse>& answer) {
+        Add(node, answer, response.get());
+      },
+      [response, reply = std::move(reply)] {
+        std::sort(
+            response->mutable_ranks()->begin(), response->mutable_ranks()->end(),
+            [](const v1::RankTrace& a, const v1::RankTrace& b) { return a.rank() < b.rank(); });
+        reply(std::move(*response));
+      },
+      own);
 }
 
 }  // namespace macrame::agentd

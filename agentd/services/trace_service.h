@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agentd/node/peer_channels.h"
+#include "agentd/services/gathering.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/rank.pb.h"
@@ -31,15 +32,17 @@ class TraceService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
+  // Its channel goes, and with it the calls that wait for it.
+  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
 
  private:
   template <typename Response>
   using Reply = transport::RpcServer::Reply<Response>;
 
-  void Trace(const transport::Caller& caller, const v1::TraceRankRequest& request,
-             Reply<v1::TraceModelResponse> reply);
+  void Trace(const v1::TraceRankRequest& request, Reply<v1::TraceModelResponse> reply);
 
   Parts parts_;
+  Gatherings gatherings_;
 };
 
 }  // namespace macrame::agentd

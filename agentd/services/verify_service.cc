@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/model_integrity.h"
+#include "agentd/services/gathering.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 #include "runtime/model_files/file_integrity.h"
@@ -164,8 +165,7 @@ void VerifyService::Verify(const v1::VerifyModelRequest& request, ServerStream s
     }
     transport::PeerChannel* channel = parts_.channels.For(node);
     if (channel == nullptr) {
-      done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
-                        absl::StrCat("node ", ShortId(node), " can't be reached"), node.value()));
+      done(Unreached(node));
       continue;
     }
     gathering->handles.push_back(channel->Stream(kVerifyFiles, wanted, kVerifyLimit, take, done));

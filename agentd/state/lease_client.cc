@@ -144,7 +144,7 @@ void LeaseClient::Take(const SendLeaseRequest& effect,
                        const absl::StatusOr<v1::LeaseResponse>& response) {
   if (!response.ok()) return;
   // What this elector holds is merged before its lease counts.
-  if (response->entries_size() > 0 && !replicator_.TakeEntries(response->entries()).ok()) return;
+  if (response->entries_size() > 0 && !replicator_.TakeElector(response->entries()).ok()) return;
   Carry(election_.OnLeaseResponse(effect, *response, dispatcher_.Now()));
 }
 

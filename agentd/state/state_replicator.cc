@@ -33,6 +33,17 @@ StateChange LastOfEachKey(StateChange change) {
   return last;
 }
 
+// What somebody ordered, and would miss. Which gang stays is told with the gang; of the list of
+// members, of links and speeds nobody wants to know.
+bool IsOrdered(std::string_view key) {
+  const absl::string_view name(key.data(), key.size());
+  const absl::string_view prefixes[] = {kDeploymentPrefix, kCordonPrefix, kMarksPrefix,
+                                        kProfilePrefix,    kApiKeyPrefix, kTenantPrefix};
+  return name == kPauseKey ||
+         std::any_of(std::begin(prefixes), std::end(prefixes),
+                     [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
+}
+
 }  // namespace
 
 StateReplicator::StateReplicator(transport::Dispatcher& dispatcher, NodeId self, StateStore& store,
@@ -70,23 +81,30 @@ void StateReplicator::StopLeading() {
   }
 }
 
-void StateReplicator::Write(const std::string& key, std::string value, Done done) {
+absl::Status StateReplicator::CheckOpen(std::string_view key) const {
   if (key != kMembersKey && !callbacks_.open()) {
-    return done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
-                             "the first list of the cluster's members is not written yet"));
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
+                        "the first list of the cluster's members is not written yet");
   }
+  if (waiting_.size() < kWritesWaitingMax) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kNotAcknowledged,
+                      absl::StrCat(waiting_.size(),
+                                   " changes wait for a majority of the members already; this one "
+                                   "was not made"));
+}
+
+void StateReplicator::Write(const std::string& key, std::string value, Done done) {
+  if (absl::Status open = CheckOpen(key); !open.ok()) return done(open);
   Finish(table_.Propose(key, std::move(value)), std::move(done));
 }
 
 void StateReplicator::Remove(const std::string& key, std::string residue, Done done) {
+  if (absl::Status open = CheckOpen(key); !open.ok()) return done(open);
   Finish(table_.Remove(key, std::move(residue)), std::move(done));
 }
 
 void StateReplicator::Finish(absl::StatusOr<StateTable::Proposal> proposal, Done done) {
   if (!proposal.ok()) return done(proposal.status());
-  if (waiting_.size() >= kWritesWaitingMax) {
-    return done(absl::ResourceExhaustedError("too many changes wait to be acknowledged"));
-  }
   const absl::Status saved = Save(std::move(proposal->change));
   if (saved.ok()) table_.OnPersisted(proposal->sequence);
   waiting_.push_back({proposal->sequence, dispatcher_.Now(), std::move(done)});
@@ -124,7 +142,10 @@ void StateReplicator::RetrySave() {
 
 void StateReplicator::DropTombstones() {
   const MonotonicTime now = dispatcher_.Now();
-  if (now - drop_tried_at_ < options_.drop_interval || !waiting_.empty() || save_failing_) return;
+  if (now - drop_tried_at_ < options_.drop_interval || !waiting_.empty() || save_failing_ ||
+      !callbacks_.open()) {
+    return;
+  }
   drop_tried_at_ = now;
   std::optional<StateTable::Proposal> dropped = table_.DropTombstones(callbacks_.known());
   if (!dropped.has_value()) return;
@@ -232,8 +253,7 @@ void StateReplicator::OnReplicated(const NodeId& node, uint64_t sequence,
   SendTo(node);
 }
 
-absl::StatusOr<MergeResult> StateReplicator::Merge(const StateEntries& entries, bool complete) {
-  MergeResult result = table_.Merge(entries, complete);
+absl::StatusOr<MergeResult> StateReplicator::Take(MergeResult result) {
   if (result.refused > 0) {
     spdlog::warn("{} entries of the desired state were refused; the first: {}", result.refused,
                  result.first_refusal);
@@ -248,7 +268,11 @@ absl::StatusOr<MergeResult> StateReplicator::Merge(const StateEntries& entries, 
 }
 
 absl::Status StateReplicator::TakeEntries(const StateEntries& entries) {
-  return Merge(entries, /*complete=*/false).status();
+  return Take(table_.Merge(entries, /*complete=*/false)).status();
+}
+
+absl::Status StateReplicator::TakeElector(const StateEntries& entries) {
+  return Take(table_.MergeElector(entries)).status();
 }
 
 absl::StatusOr<v1::ReplicateResponse> StateReplicator::OnReplicate(
@@ -259,7 +283,7 @@ absl::StatusOr<v1::ReplicateResponse> StateReplicator::OnReplicate(
   }
   absl::Status obeyed = election_.CheckFence(fence);
   if (!obeyed.ok()) return obeyed;
-  absl::StatusOr<MergeResult> merged = Merge(request.entries(), request.complete());
+  absl::StatusOr<MergeResult> merged = Take(table_.Merge(request.entries(), request.complete()));
   if (!merged.ok()) return merged.status();
   v1::ReplicateResponse response;
   response.set_accepted(true);
@@ -282,8 +306,7 @@ void StateReplicator::NoteLost(const MergeResult& result) {
   for (const KeptWrite& kept : result.kept) note_apart(kept.theirs);
   for (const LostWrite& write : result.lost) {
     note_apart(write.lost);
-    // Which gang stays is told with the gang; of the list of members nobody wants to know.
-    if (!absl::StartsWith(write.lost.key(), kDeploymentPrefix)) continue;
+    if (!IsOrdered(write.lost.key())) continue;
     v1::Reason reason = MakeReason(
         reasons::kWriteLost,
         absl::StrCat("a change to ", write.lost.key(), " that was made apart (term ",

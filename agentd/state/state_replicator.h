@@ -40,7 +40,7 @@ class StateReplicator {
     std::function<std::set<NodeId>()> live;
     // Who may hold entries that others dropped: every member that has not left, and the listed.
     std::function<std::set<NodeId>()> known;
-    // False while nothing but the list of members may be written.
+    // False while nothing but the list of members may be written or removed.
     std::function<bool()> open;
     std::function<void()> on_changed;
     // A gang's record that a merge decided against.
@@ -80,11 +80,13 @@ class StateReplicator {
   // An order of the coordinator `from`.
   absl::StatusOr<v1::ReplicateResponse> OnReplicate(const NodeId& from,
                                                     const v1::ReplicateRequest& request);
-  // What an elector holds, before its lease counts.
+  // What a node holds that this one lacks.
   absl::Status TakeEntries(const StateEntries& entries);
+  // All that an elector holds, before its lease counts.
+  absl::Status TakeElector(const StateEntries& entries);
   void AddAllEntries(StateEntries* entries) const;
 
-  // Writes made apart that a merge decided against, latest last.
+  // Orders of people, written apart, that a merge decided against; latest last.
   const std::vector<v1::Reason>& lost_writes() const { return lost_writes_; }
 
  private:
@@ -99,8 +101,10 @@ class StateReplicator {
     int digest_differed = 0;
   };
 
+  // Whether this key may be changed now; asked before the table is, which forgets nothing.
+  absl::Status CheckOpen(std::string_view key) const;
   void Finish(absl::StatusOr<StateTable::Proposal> proposal, Done done);
-  absl::StatusOr<MergeResult> Merge(const StateEntries& entries, bool complete);
+  absl::StatusOr<MergeResult> Take(MergeResult result);
   absl::Status Save(StateChange change);
   void RetrySave();
   void DropTombstones();

@@ -1,9 +1,14 @@
 #include "cli/format/access_view.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "cli/format/power_text.h"
+#include "cli/format/reason_text.h"
 #include "cli/format/table.h"
+#include "proto/bytes.h"
 
 namespace macrame::cli {
 namespace {
@@ -28,9 +33,28 @@ std::string OutcomeOf(const Json& entry) {
                       more ? absl::StrCat(" (and ", left_out->get<uint64_t>(), " before it)") : "");
 }
 
-// Of a key, or of a tenant.
+std::string LengthText(uint32_t seconds) {
+  constexpr uint32_t kDay = 86'400;
+  if (seconds % kDay == 0 && seconds > kDay) return absl::StrCat(seconds / kDay, "d");
+  if (seconds % 3600 == 0) return absl::StrCat(seconds / 3600, "h");
+  if (seconds % 60 == 0) return absl::StrCat(seconds / 60, "m");
+  return absl::StrCat(seconds, "s");
+}
+
+std::vector<std::string> TextsOfRetention(const v1::TenantLimits& tenant) {
+  std::vector<std::string> texts;
+  if (tenant.has_retention_s() && tenant.retention_s() == 0) {
+    texts.emplace_back("no answers stored");
+  } else if (tenant.has_retention_s()) {
+    texts.push_back(absl::StrCat("answers kept ", LengthText(tenant.retention_s())));
+  }
+  if (tenant.memory_only()) texts.emplace_back("memory only");
+  return texts;
+}
+
+// Of a key, or of a tenant. `more`: what else there is to say of it.
 template <typename Limited>
-std::string TextOfLimits(const Limited& limited) {
+std::string TextOfLimits(const Limited& limited, const std::vector<std::string>& more = {}) {
   std::vector<std::string> limits;
   if (limited.requests_per_minute() > 0) {
     limits.push_back(absl::StrCat(limited.requests_per_minute(), " requests/min"));
@@ -41,19 +65,76 @@ std::string TextOfLimits(const Limited& limited) {
   if (limited.concurrent_requests() > 0) {
     limits.push_back(absl::StrCat(limited.concurrent_requests(), " at once"));
   }
+  limits.insert(limits.end(), more.begin(), more.end());
   return limits.empty() ? "none" : absl::StrJoin(limits, ", ");
+}
+
+std::map<std::string, double> JoulesByKey(const v1::GetKeyEnergyResponse& energy) {
+  std::map<std::string, double> joules;
+  for (const v1::KeyEnergy& key : energy.keys()) joules[key.key_id()] = key.joules();
+  return joules;
+}
+
+std::string KeylessLine(const v1::GetKeyEnergyResponse& energy) {
+  for (const v1::KeyEnergy& key : energy.keys()) {
+    if (!key.key_id().empty()) continue;
+    return absl::StrCat("Requests without a key took ", WattHours(key.joules()), ".\n");
+  }
+  return "";
+}
+
+// A sum that lacks some is told as one.
+std::string MissingLine(const v1::GetKeyEnergyResponse& energy) {
+  if (energy.missing().empty() || energy.keys().empty()) return "";
+  return absl::StrCat("The energy lacks ", Plural(energy.missing_size(), "gateway"),
+                      " that could not be asked.\n");
 }
 
 }  // namespace
 
 std::string TimeText(uint64_t unix_ms) {
-  if (unix_ms == 0) return "never";
+  constexpr uint64_t kLastUnixMs = 253'402'300'799'999;  // of the year 9999
+  if (unix_ms == 0 || unix_ms > kLastUnixMs) return "never";
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
                           absl::UTCTimeZone());
 }
 
-std::string LimitsText(const v1::ApiKey& key) { return TextOfLimits(key); }
-std::string LimitsText(const v1::TenantLimits& tenant) { return TextOfLimits(tenant); }
+std::string LimitsText(const v1::ApiKey& key) {
+  return key.has_access_file() ? "access file" : TextOfLimits(key);
+}
+std::string LimitsText(const v1::TenantLimits& tenant) {
+  return TextOfLimits(tenant, TextsOfRetention(tenant));
+}
+
+std::string ErasureView(const v1::EraseTenantResponse& erased, int width, const Style& style) {
+  uint64_t answers = 0;
+  uint64_t missing = 0;
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::ErasedAnswers& node : erased.nodes()) {
+    const std::string name = node.hostname().empty() ? node.node_id() : node.hostname();
+    if (node.has_failure()) {
+      ++missing;
+      rows.push_back({name, Cell("not asked", Tone::kBad), "", ReasonSentence(node.failure())});
+      continue;
+    }
+    answers += node.answers();
+    rows.push_back({name, absl::StrCat(node.answers()), FormatBytes(Bytes(node.bytes())), ""});
+  }
+  const uint64_t asked = rows.size() - missing;
+  std::string text = RenderTable(
+      {{"NODE", false, 9}, {"DROPPED", true, 9}, {"SIZE", true, 7}, {"WHY NOT", false, 5, 20}},
+      rows, width, style);
+  absl::StrAppend(&text, "tenant ", Printable(erased.name()), ": ",
+                  Plural(answers, "stored answer"), " dropped at ", Plural(asked, "node"));
+  if (missing > 0) {
+    absl::StrAppend(&text, "; ", Plural(missing, "node"), missing == 1 ? " was" : " were",
+                    " not asked: erase again once they are back");
+  }
+  absl::StrAppend(&text,
+                  "\nNot reached: blocks of prompts on disk and in loaded models, see "
+                  "'clusterctl tenant erase --help'.\n");
+  return text;
+}
 
 std::string TenantsView(const v1::ListTenantsResponse& tenants, int width, const Style& style) {
   if (tenants.tenants().empty()) {
@@ -67,28 +148,31 @@ std::string TenantsView(const v1::ListTenantsResponse& tenants, int width, const
                      width, style);
 }
 
-std::string KeysView(const v1::ListKeysResponse& keys, uint64_t now_unix_ms, int width,
-                     const Style& style) {
+std::string KeysView(const v1::ListKeysResponse& keys, const v1::GetKeyEnergyResponse& energy,
+                     uint64_t now_unix_ms, int width, const Style& style) {
   if (keys.keys().empty()) {
-    return "No keys: the HTTP API serves this machine without one.\n"
-           "Make one with 'clusterctl key create'.\n";
+    return absl::StrCat(
+        "No keys: the HTTP API serves this machine without one.\n"
+        "Make one with 'clusterctl key create'.\n",
+        KeylessLine(energy));
   }
+  const std::map<std::string, double> joules = JoulesByKey(energy);
   std::vector<std::vector<Cell>> rows;
   for (const v1::ApiKey& key : keys.keys()) {
     rows.push_back({key.id(), key.name(), StateOf(key, now_unix_ms),
                     absl::StrJoin(key.scopes(), ","), TimeText(key.expires_unix_ms()),
                     LimitsText(key),
                     key.models().empty() ? "all" : absl::StrJoin(key.models(), ","), key.tenant()});
+    if (joules.empty()) continue;
+    const auto took = joules.find(key.id());
+    rows.back().push_back(took == joules.end() ? "-" : WattHours(took->second));
   }
-  return RenderTable({{"ID", false, 9, 12},
-                      {"NAME", false, 8},
-                      {"STATE", false, 9},
-                      {"SCOPES", false, 7},
-                      {"EXPIRES", false, 4},
-                      {"LIMITS", false, 3},
-                      {"MODELS", false, 5},
-                      {"TENANT", false, 2}},
-                     rows, width, style);
+  std::vector<Column> columns = {{"ID", false, 9, 12}, {"NAME", false, 8},    {"STATE", false, 9},
+                                 {"SCOPES", false, 7}, {"EXPIRES", false, 4}, {"LIMITS", false, 3},
+                                 {"MODELS", false, 5}, {"TENANT", false, 2}};
+  if (!joules.empty()) columns.push_back({"ENERGY", true, 6});
+  return absl::StrCat(RenderTable(columns, rows, width, style), KeylessLine(energy),
+                      MissingLine(energy));
 }
 
 std::string AuditView(const std::vector<Json>& entries, int width, const Style& style) {

@@ -26,7 +26,7 @@ const v1::NodeStatus* NodeOf(const BenchReport& report, const std::string& id) {
 std::string MachineText(const BenchReport& report, const v1::Assignment& assignment) {
   std::string text = absl::StrCat("rank ", assignment.rank(), ": ");
   const v1::NodeStatus* node = NodeOf(report, assignment.node_id());
-  if (node == nullptr) return absl::StrCat(text, assignment.node_id().substr(0, 8));
+  if (node == nullptr) return absl::StrCat(text, Printable(assignment.node_id().substr(0, 8)));
   const v1::Inventory& inventory = node->inventory();
   absl::StrAppend(&text, Printable(node->identity().hostname()), ", ", Printable(inventory.chip()),
                   ", ", GiB(inventory.memory_total_bytes()), ", ", Printable(inventory.os_name()),

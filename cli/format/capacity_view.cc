@@ -16,7 +16,9 @@ std::string ModelsTable(const v1::CapacityReport& report, int width, const Style
   int index = -1;
   for (const v1::CapacityModel& model : report.models()) {
     ++index;
-    const std::string first = offers ? report.machines(index) : Printable(model.model());
+    // Of a planner that is of another version there may be fewer.
+    const bool has_machines = offers && index < report.machines_size();
+    const std::string first = has_machines ? report.machines(index) : model.model();
     const bool cost = model.joules_per_token() > 0;
     rows.push_back(
         {first, absl::StrCat(model.bits()), GiB(model.weights_bytes()),
@@ -29,7 +31,8 @@ std::string ModelsTable(const v1::CapacityReport& report, int width, const Style
          cost ? absl::StrFormat("%s%.2f", report.currency(), model.cost_per_million_tokens())
               : "-"});
     if (!model.fits()) {
-      absl::StrAppend(&refused, "  ", Printable(model.model()), ": ", model.why_not(), "\n");
+      absl::StrAppend(&refused, "  ", Printable(model.model()), ": ", Printable(model.why_not()),
+                      "\n");
     }
   }
   std::string out = RenderTable({{offers ? "MACHINES" : "MODEL", false, 9, 12},

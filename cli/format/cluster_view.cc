@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/format/model_view.h"
+#include "cli/format/power_text.h"
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
 
@@ -34,8 +35,14 @@ Cell StateCell(const v1::NodeStatus& node) {
   }
 }
 
+// "?" where neither is told.
+std::string NameFor(const std::string& hostname, const std::string& node_id) {
+  if (!hostname.empty()) return hostname;
+  return node_id.empty() ? "?" : node_id.substr(0, kShortId);
+}
+
 std::string Name(const v1::NodeIdentity& identity) {
-  return identity.hostname().empty() ? identity.node_id().substr(0, kShortId) : identity.hostname();
+  return NameFor(identity.hostname(), identity.node_id());
 }
 
 // The address that another machine would take: no loopback if there is any other.
@@ -85,10 +92,18 @@ std::string SystemText(const v1::Inventory& inventory) {
   return absl::StrCat(inventory.os_name(), " ", inventory.os_version());
 }
 
+// "120 ms ago", "42.0 s ago", "45 min ago", "26 h ago", "12 d ago".
+std::string Ago(uint64_t ms) {
+  constexpr uint64_t kMinute = 60'000, kHour = 60 * kMinute, kDay = 24 * kHour;
+  if (ms < 2 * kMinute) return absl::StrCat(Milliseconds(static_cast<double>(ms)), " ago");
+  if (ms < 2 * kHour) return absl::StrCat(ms / kMinute, " min ago");
+  if (ms < 2 * kDay) return absl::StrCat(ms / kHour, " h ago");
+  return ms < 1000 * kDay ? absl::StrCat(ms / kDay, " d ago") : "long ago";
+}
+
 std::string Seen(const v1::NodeStatus& node) {
   if (node.is_self()) return "here";
-  if (node.state() == v1::NODE_STATE_LEFT) return "-";
-  return absl::StrCat(Milliseconds(static_cast<double>(node.last_heartbeat_age_ms())), " ago");
+  return node.state() == v1::NODE_STATE_LEFT ? "-" : Ago(node.last_heartbeat_age_ms());
 }
 
 // Beside the name: "*" leads, "(here)" answers.
@@ -100,10 +115,10 @@ std::string UnknownNodesText(const v1::ClusterStatus& status) {
   if (status.unknown_nodes().empty()) return "";
   std::string out = "\nSeen on this network, not members:\n";
   for (const v1::UnknownNode& unknown_node : status.unknown_nodes()) {
-    const std::string name = unknown_node.hostname().empty()
-                                 ? unknown_node.node_id().substr(0, kShortId)
-                                 : unknown_node.hostname();
-    absl::StrAppend(&out, "  ", Printable(name), " (", Printable(unknown_node.address()), ", ",
+    const std::string name = NameFor(unknown_node.hostname(), unknown_node.node_id());
+    const std::string& address = unknown_node.address();
+    absl::StrAppend(&out, "  ", Printable(name), " (",
+                    address.empty() ? "address not known" : Printable(address), ", ",
                     unknown_node.cluster_name().empty()
                         ? std::string("no cluster")
                         : absl::StrCat("cluster '", Printable(unknown_node.cluster_name()), "'"),
@@ -155,21 +170,24 @@ bool IsFailureOfModel(const v1::ClusterStatus& status, const v1::Reason& problem
   return std::any_of(status.deployments().begin(), status.deployments().end(),
                      [&](const v1::DeploymentStatus& deployment) {
                        return deployment.state() != v1::DEPLOYMENT_STATE_READY &&
+                              !deployment.failure().code().empty() &&
                               deployment.failure().code() == problem.code() &&
                               absl::EndsWith(problem.message(), deployment.failure().message());
                      });
 }
 
-std::string ProblemsText(const v1::ClusterStatus& status, const Style& style) {
+// `beside_models`: the models stand above with their failures, which are not told twice.
+std::string ProblemsText(const v1::ClusterStatus& status, const Style& style,
+                         bool beside_models = false) {
   std::string out;
   for (const v1::Reason& problem : status.problems()) {
-    if (IsFailureOfModel(status, problem)) continue;
+    if (beside_models && IsFailureOfModel(status, problem)) continue;
     if (out.empty()) {
       out = absl::StrCat("\n", style.Bold(status.healthy() ? "Notes" : "Problems"), "\n");
     }
     const std::string where =
         problem.node_id().empty() ? "" : absl::StrCat(" on ", NodeName(status, problem.node_id()));
-    const std::string code = Printable(problem.code());
+    const std::string code = problem.code().empty() ? "problem" : Printable(problem.code());
     absl::StrAppend(&out, "  ", status.healthy() ? style.Warn(code) : style.Bad(code), where, ": ",
                     ReasonSentence(problem), "\n");
   }
@@ -177,15 +195,18 @@ std::string ProblemsText(const v1::ClusterStatus& status, const Style& style) {
 }
 
 std::string NodesTable(const v1::ClusterStatus& status, int width, const Style& style) {
-  const std::vector<Column> columns = {{"NODE", false, 8, 10},
-                                       {"STATE"},
-                                       {"MEMORY USED", false, 5, 12},
-                                       {"FREE", false, 6, 10},
-                                       {"CPU", true, 0},
-                                       {"RANKS", true},
-                                       {"TOK/S", true},
-                                       {"RUNNING", true, 0},
-                                       {"SEEN", false, 0}};
+  std::vector<Column> columns = {{"NODE", false, 8, 10},
+                                 {"STATE"},
+                                 {"MEMORY USED", false, 5, 12},
+                                 {"FREE", false, 6, 10},
+                                 {"CPU", true, 0},
+                                 {"RANKS", true},
+                                 {"TOK/S", true},
+                                 {"RUNNING", true, 0},
+                                 {"SEEN", false, 0}};
+  const bool power = AnyPower(status), temperature = AnyTemperature(status);
+  if (power) columns.push_back({"POWER", false, 2, 8});
+  if (temperature) columns.push_back({"TEMP", true, 0});
   std::vector<std::vector<Cell>> rows;
   for (const v1::NodeStatus& node : status.nodes()) {
     int ranks = 0;
@@ -199,6 +220,8 @@ std::string NodesTable(const v1::ClusterStatus& status, int width, const Style& 
                     up ? Percent(node.load().cpu_busy_ratio()) : "-", absl::StrCat(ranks),
                     up ? Rate(node.load().tokens_per_second()) : "-",
                     up ? absl::StrCat(node.load().requests_running()) : "-", Seen(node)});
+    if (power) rows.back().push_back(up ? PowerText(node.load()) : "-");
+    if (temperature) rows.back().push_back(up ? TemperatureText(node.load()) : "-");
   }
   return RenderTable(columns, rows, width, style);
 }
@@ -220,7 +243,7 @@ std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id
   for (const v1::NodeStatus& node : status.nodes()) {
     if (node.identity().node_id() == node_id) return Printable(Name(node.identity()));
   }
-  return Printable(node_id.substr(0, kShortId));
+  return Printable(NameFor("", node_id));
 }
 
 std::string MarksText(const v1::NodeMarks& marks) {
@@ -281,7 +304,7 @@ std::string StatusView(const v1::ClusterStatus& status, int width, const Style& 
   } else {
     absl::StrAppend(&out, "\n", DeploymentsView(status, width, style));
   }
-  out += ProblemsText(status, style);
+  out += ProblemsText(status, style, /*beside_models=*/true);
   out += UnknownNodesText(status);
   return out;
 }

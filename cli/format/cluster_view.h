@@ -29,9 +29,9 @@ std::string HealthView(const v1::ClusterStatus& status, const Style& style);
 
 // It answers, or has been silent for a moment only: it holds its ranks, and may take some.
 bool IsUp(const v1::NodeStatus& node);
-// The hostname of a node, or the start of its id when it has none.
 // "tenant acme, rack=a"; empty: none.
 std::string MarksText(const v1::NodeMarks& marks);
+// The hostname of a node, or the start of its id when it has none; "?" without either.
 std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id);
 
 }  // namespace macrame::cli

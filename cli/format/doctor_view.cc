@@ -61,7 +61,8 @@ void AppendFinding(const v1::Finding& finding, const Style& style, std::string* 
   AppendEvidence(finding.evidence(), "    ", out);
   if (finding.steps().empty()) return;
   const std::string& who = finding.reason().who();
-  absl::StrAppend(out, "  to do", who.empty() ? "" : absl::StrCat(" (", who, ")"), ":\n");
+  absl::StrAppend(out, "  to do", who.empty() ? "" : absl::StrCat(" (", Printable(who), ")"),
+                  ":\n");
   int number = 0;
   for (const std::string& step : finding.steps()) {
     absl::StrAppend(out, "    ", ++number, ". ", Printable(step), "\n");

@@ -17,7 +17,7 @@ struct Draining {
   bool has_other = false;           // a live node is there that may take ranks
 
   bool is_empty() const { return ranks == 0 && models.empty(); }
-  // "'a' and 'b'", "the answers of a gang that moved".
+  // "a, b", "the answers of a gang that moved".
   std::string Models() const;
   // What is left and why.
   std::string Why() const;

@@ -13,9 +13,9 @@ std::string EventLine(const v1::Event& event, const Style& style) {
       absl::StrCat(style.Dim(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", at, absl::UTCTimeZone())), "  ",
                    absl::StrFormat("%-11s", Printable(event.kind())), "  ",
                    style.Bold(Printable(event.subject())), " ", Printable(event.message()));
-  if (!event.reason().message().empty()) {
-    absl::StrAppend(&out, ": ", Printable(event.reason().message()));
-  }
+  const v1::Reason& reason = event.reason();
+  const std::string& why = reason.message().empty() ? reason.code() : reason.message();
+  if (!why.empty()) absl::StrAppend(&out, ": ", Printable(why));
   return absl::StrCat(out, "\n");
 }
 

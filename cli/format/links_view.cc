@@ -112,9 +112,9 @@ std::string ReasonsText(const v1::LinksView& view, const std::string& node_id, c
       const std::string key = absl::StrCat(reason.code(), reason.message());
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
       seen.push_back(key);
-      absl::StrAppend(&text, "  ", style.Warn(Printable(reason.code())), "  ",
-                      ReasonSentence(reason),
-                      reason.who().empty() ? "" : absl::StrCat(" [", reason.who(), "]"), "\n");
+      absl::StrAppend(
+          &text, "  ", style.Warn(Printable(reason.code())), "  ", ReasonSentence(reason),
+          reason.who().empty() ? "" : absl::StrCat(" [", Printable(reason.who()), "]"), "\n");
     }
   }
   return text.empty() ? "" : absl::StrCat("\n", text);
@@ -122,15 +122,16 @@ std::string ReasonsText(const v1::LinksView& view, const std::string& node_id, c
 
 std::string GroupText(const v1::LinksView& view, const Style& style) {
   const v1::GroupVerdict& group = view.links().group();
-  std::string text = absl::StrCat("\nAll live nodes together: ", style.Bold(group.verdict()));
+  const std::string verdict = group.verdict().empty() ? "not known" : Printable(group.verdict());
+  std::string text = absl::StrCat("\nAll live nodes together: ", style.Bold(verdict));
   if (!group.ring_over().empty() && VerdictNamed(group.verdict()) == Verdict::kRingOnly) {
-    absl::StrAppend(&text, " over ", group.ring_over());
+    absl::StrAppend(&text, " over ", Printable(group.ring_over()));
   }
   absl::StrAppend(&text, "\n");
   for (const v1::TransportRefusal& refusal : view.refusals()) {
     std::vector<std::string> names;
     for (const std::string& id : refusal.node_ids()) names.push_back(NameIn(view, id));
-    absl::StrAppend(&text, "  ", refusal.backend(), " is not tried on ",
+    absl::StrAppend(&text, "  ", Printable(refusal.backend()), " is not tried on ",
                     Printable(absl::StrJoin(names, ", ")), ": ", Printable(refusal.reason().code()),
                     "; 'clusterctl links recheck' looks again\n");
   }
@@ -194,7 +195,8 @@ std::string MeasurementLine(const v1::LinkMeasurement& measured, const v1::Links
                    measured.from_ip(), " - ", NameIn(view, measured.to_node_id()), " ",
                    measured.to_interface(), " ", measured.to_ip());
   if (measured.has_failure()) {
-    return Printable(absl::StrCat(where, ": ", measured.failure().message())) + "\n";
+    const std::string& why = measured.failure().message();
+    return Printable(absl::StrCat(where, ": ", why.empty() ? "it failed" : why)) + "\n";
   }
   return Printable(absl::StrCat(where, ": round trip ", Microseconds(measured.round_trip_us_p50()),
                                 " (p99 ", Microseconds(measured.round_trip_us_p99()),

@@ -66,7 +66,10 @@ std::string ProgressBars(const v1::LoadModelProgress& progress, int width, const
   const v1::DeploymentStatus& status = progress.status();
   std::string out = CutToWidth(StateLine(status), width - 1) + "\n";
   const int bar_width = std::clamp(width - 60, 12, 40);
-  for (uint32_t rank = 0; rank < status.plan().world_size(); ++rank) {
+  // As many as are assigned: a number alone, of whatever size, draws nothing.
+  const auto assigned = static_cast<uint32_t>(status.plan().assignments_size());
+  const uint32_t ranks = std::min(status.plan().world_size(), assigned);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
     const v1::RankStatus* known = RankOf(status, rank);
     const std::string host = CutToWidth(HostOf(status, rank), kNameWidth);
     const std::string padding(kNameWidth - std::min(DisplayWidth(host), kNameWidth), ' ');
@@ -93,7 +96,9 @@ std::string ProgressLines::Update(const v1::LoadModelProgress& progress) {
   for (const v1::RankStatus& rank : status.ranks()) {
     std::string line = PhaseWord(rank.phase());
     if (rank.phase() == v1::RANK_PHASE_LOADING) {
-      absl::StrAppend(&line, " ", static_cast<int>(rank.progress() * 4) * 25, "%");
+      // What is no share at all counts as none.
+      const double share = rank.progress() >= 0 ? std::min(rank.progress(), 1.0) : 0;
+      absl::StrAppend(&line, " ", static_cast<int>(share * 4) * 25, "%");
     }
     if (rank.phase() == v1::RANK_PHASE_FAILED) {
       const v1::Reason& why = rank.failure();

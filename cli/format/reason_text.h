@@ -11,7 +11,7 @@
 
 namespace macrame::cli {
 
-// "what happened; what to do", printable, one line.
+// "what happened; what to do", printable, one line; "no reason is given" of an empty one.
 std::string ReasonSentence(const v1::Reason& reason);
 
 // What, which node, what the machine said, what next: one block of lines.

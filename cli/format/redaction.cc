@@ -1,5 +1,6 @@
 #include "cli/format/redaction.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -27,8 +28,17 @@ bool EndsWord(char c) {
 }
 
 size_t EndOfValue(absl::string_view line, size_t at) {
+  const size_t begin = at;
   while (at < line.size() && !EndsWord(line[at])) ++at;
+  // Of a quote inside of a quoted text the backslash stays with it.
+  if (at > begin && at < line.size() && line[at] == '"' && line[at - 1] == '\\') --at;
   return at;
+}
+
+// Of a whole header: up to the quote that closes it, or to the line's end.
+size_t EndOfHeader(absl::string_view line, size_t begin) {
+  const size_t end = std::min(line.find('"', begin), line.size());
+  return end > begin && end < line.size() && line[end - 1] == '\\' ? end - 1 : end;
 }
 
 // Where a value begins behind "key": "…", key=…, key: …; npos: nothing is assigned there.
@@ -36,11 +46,11 @@ size_t BeginOfValue(absl::string_view line, size_t at) {
   const auto skip = [&](absl::string_view what) {
     while (at < line.size() && absl::StrContains(what, line.substr(at, 1))) ++at;
   };
-  skip("\"'");
+  skip("\"'\\");
   const size_t before = at;
   skip(" :=");
   if (at == before) return absl::string_view::npos;
-  skip("\"'");
+  skip("\"'\\");
   return at;
 }
 
@@ -54,8 +64,7 @@ std::string RedactedLine(absl::string_view line) {
       if (begin == absl::string_view::npos) continue;
       if (absl::StartsWithIgnoreCase(absl::string_view(out).substr(begin), "bearer ")) begin += 7;
       // "Basic …", "Token …": scheme and secret alike.
-      const size_t end = word == "authorization" ? std::min(out.find('"', begin), out.size())
-                                                 : EndOfValue(out, begin);
+      const size_t end = word == "authorization" ? EndOfHeader(out, begin) : EndOfValue(out, begin);
       const absl::string_view value = absl::string_view(out).substr(begin, end - begin);
       const bool is_path = absl::StartsWith(value, "/") || absl::StartsWith(value, "~");
       if (value.size() < kSecretMin || is_path || absl::StartsWith(value, "[redacted")) continue;

@@ -73,7 +73,8 @@ std::string Percent(double ratio) {
 }
 
 std::string Milliseconds(double ms) {
-  return ms < 1000 ? absl::StrFormat("%.0f ms", ms) : absl::StrFormat("%.1f s", ms / 1000);
+  // What would be rounded to "1000 ms" is a second.
+  return ms < 999.5 ? absl::StrFormat("%.0f ms", ms) : absl::StrFormat("%.1f s", ms / 1000);
 }
 
 std::string EstimatedRate(double per_second) {

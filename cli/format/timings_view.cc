@@ -1,5 +1,6 @@
 #include "cli/format/timings_view.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/format/cluster_view.h"
 #include "cli/format/model_view.h"
+#include "cli/format/power_text.h"
 #include "cli/format/table.h"
 #include "proto/log_histogram.h"
 
@@ -86,8 +88,9 @@ std::string RightOf(uint64_t accepted, uint64_t drafted) {
 std::string DraftsLine(const v1::RankStatus& rank) {
   const v1::DraftModelStatus& model = rank.draft_model();
   if (rank.draft_tokens_total() == 0 && !rank.has_draft_model()) return "";
-  const uint64_t drafted = rank.draft_tokens_total() - model.draft_tokens_total();
-  const uint64_t accepted = rank.accepted_tokens_total() - model.accepted_tokens_total();
+  const auto rest = [](uint64_t all, uint64_t part) { return all - std::min(all, part); };
+  const uint64_t drafted = rest(rank.draft_tokens_total(), model.draft_tokens_total());
+  const uint64_t accepted = rest(rank.accepted_tokens_total(), model.accepted_tokens_total());
   std::string line = absl::StrCat("  drafts looked up: ", RightOf(accepted, drafted));
   if (rank.has_draft_model()) {
     absl::StrAppend(&line, "; draft model ", Printable(model.name()), ": ",
@@ -125,6 +128,7 @@ std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentSta
     }
   }
   if (rows.empty()) return absl::StrCat(text, "  no steps yet\n");
+  const std::string energy = EnergyLines(deployment);
   const std::vector<Column> columns = {{"since it was launched"},
                                        {"p50", true},
                                        {"p95", true},
@@ -132,13 +136,14 @@ std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentSta
                                        {"mean", true},
                                        {"count", true}};
   return absl::StrCat(text, RenderTable(columns, rows, width, style), drafts,
-                      PreemptionLine(deployment));
+                      PreemptionLine(deployment), energy);
 }
 
 Json TimingsJson(const v1::DeploymentStatus& deployment) {
   Json document;
   document["deployment"] = deployment.deployment().name();
   document["epoch"] = deployment.epoch();
+  document["energy"] = EnergyJson(deployment);
   document["ranks"] = Json::array();
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (!rank.has_timings() || rank.epoch() != deployment.epoch()) continue;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/format/cluster_view.h"
 #include "cli/format/model_view.h"
+#include "cli/format/power_text.h"
 
 namespace macrame::cli {
 namespace {
@@ -33,12 +34,15 @@ std::string NodeLine(const v1::ClusterStatus& status, const v1::NodeStatus& node
   const bool is_tight = load.memory_pressure() == v1::MEMORY_PRESSURE_CRITICAL;
   const std::string state =
       node.has_cordon() || node.draining() ? " " + style.Warn(NodeStateWord(node)) : "";
+  const bool has_power = PowerText(load) != "-", has_temperature = TemperatureText(load) != "-";
+  const std::string power = has_power ? absl::StrCat("  ", PowerText(load)) : "";
+  const std::string temperature = has_temperature ? absl::StrCat("  ", TemperatureText(load)) : "";
   return absl::StrCat(
       style.Bold(padded), " ", is_tight ? style.Bad(drawn) : style.Good(drawn),
       absl::StrFormat(" %4s of %-9s cpu %4s %7s tok/s", Percent(used),
                       GiB(node.inventory().memory_total_bytes()), Percent(load.cpu_busy_ratio()),
                       Rate(load.tokens_per_second())),
-      state, "\n");
+      power, temperature, state, "\n");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ std::string FetchHint(const v1::NodeModelFiles& node, const std::string& name) {
   if (files.empty()) return "";
   const bool is_plain = IsPlainWord(node.model()) && IsPlainWord(node.path()) &&
                         std::all_of(files.begin(), files.end(), IsPlainWord);
-  const bool is_repository = is_plain && node.model().front() != '/' &&
+  const bool is_repository = is_plain && node.model().rfind('/', 0) != 0 &&
                              std::count(node.model().begin(), node.model().end(), '/') == 1;
   std::string what = absl::StrCat("fetch the files named above again, into ", node.path());
   if (is_repository) {
@@ -127,9 +127,10 @@ std::string VerifyProgressLine(const v1::ModelVerification& progress) {
     total += node.bytes_total();
   }
   if (total == 0) return "looking for the model's files";
-  return absl::StrFormat("reading on %d node%s: %.0f %% of %s", nodes, nodes == 1 ? "" : "s",
-                         100.0 * static_cast<double>(read) / static_cast<double>(total),
-                         FormatBytes(Bytes(total)));
+  return absl::StrFormat(
+      "reading on %d node%s: %.0f %% of %s", nodes, nodes == 1 ? "" : "s",
+      100.0 * static_cast<double>(std::min(read, total)) / static_cast<double>(total),
+      FormatBytes(Bytes(total)));
 }
 
 std::string VerifyView(const v1::ModelVerification& verification, const v1::ClusterStatus& status,

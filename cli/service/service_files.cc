@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cli/service/service_plan.h"
@@ -17,9 +18,22 @@ constexpr int kStopLimitS = 45;
 // As transport/descriptor_limit.h asks for.
 constexpr int kDescriptors = 16384;
 
-// "a" as YAML's double-quoted strings, which JSON's are too.
-std::string Quoted(const std::string& text) {
-  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+// "a" as YAML's double-quoted strings: what would end it, or its line, is written with a backslash.
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      quoted += "\\n";
+    } else if (c == '\t') {
+      quoted += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      quoted += absl::StrFormat("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
 }
 
 std::string Xml(std::string_view text) {

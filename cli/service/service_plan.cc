@@ -1,8 +1,10 @@
 #include "cli/service/service_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -153,6 +155,63 @@ void StartUnderLaunchd(Steps* steps) {
   steps->push_back(std::move(start));
 }
 
+// What makes clusterctl known to shells and to man: under /usr/local, which is on their paths.
+struct HelpFile {
+  const char* what;
+  const char* words;  // of clusterctl, which prints it
+  const char* folder;
+  const char* name;
+};
+constexpr std::array kHelpFiles = {
+    HelpFile{"the manual page", "help --man", "/usr/local/share/man/man1", "clusterctl.1"},
+    HelpFile{"bash's completion", "completion bash", "/usr/local/share/bash-completion/completions",
+             "clusterctl"},
+    HelpFile{"zsh's completion", "completion zsh", "/usr/local/share/zsh/site-functions",
+             "_clusterctl"},
+    HelpFile{"fish's completion", "completion fish", "/usr/local/share/fish/vendor_completions.d",
+             "clusterctl.fish"},
+};
+constexpr char kProgramLink[] = "/usr/local/bin/clusterctl";
+
+std::string PathOf(const HelpFile& file) { return absl::StrCat(file.folder, "/", file.name); }
+
+// Removes the link when it is ours.
+std::string UnlinkLine(const std::string& programs) {
+  return absl::StrCat("[ \"$(readlink ", kProgramLink, ")\" != ", programs,
+                      "/bin/clusterctl ] || rm -f ", kProgramLink);
+}
+
+// A machine whose /usr/local can't be written to has its agent all the same. What somebody else put
+// there under clusterctl's name stays.
+void AddHelpFiles(const std::string& programs, Steps* steps) {
+  const std::string clusterctl = programs + "/bin/clusterctl";
+  const auto add = [&](const std::string& what, const std::string& line, const std::string& undo) {
+    ServiceStep step = Do(what, {"/bin/sh", "-c", line}, undo);
+    step.may_fail = true;
+    steps->push_back(std::move(step));
+  };
+  for (const HelpFile& file : kHelpFiles) {
+    const std::string path = PathOf(file);
+    add(absl::StrCat("write ", file.what),
+        absl::StrCat("install -d ", file.folder, " && ", ShellLine({clusterctl}), " ", file.words,
+                     " > ", path),
+        ShellLine({"rm", "-f", path}));
+  }
+  add("let shells find clusterctl",
+      absl::StrCat("install -d /usr/local/bin && { [ -e ", kProgramLink, " ] || ln -s ",
+                   ShellLine({clusterctl}), " ", kProgramLink, "; }"),
+      UnlinkLine(programs));
+}
+
+void RemoveHelpFiles(const std::string& programs, Steps* steps) {
+  std::vector<std::string> remove = {"rm", "-f"};
+  for (const HelpFile& file : kHelpFiles) remove.push_back(PathOf(file));
+  steps->push_back(Do("remove the manual page and completions", std::move(remove)));
+  ServiceStep link = Do("remove clusterctl's link", {"/bin/sh", "-c", UnlinkLine(programs)});
+  link.may_fail = true;
+  steps->push_back(std::move(link));
+}
+
 }  // namespace
 
 ServicePlaces PlacesOf(ServiceManager manager) {
@@ -212,6 +271,7 @@ std::vector<ServiceStep> InstallSteps(const ServiceSettings& settings, const Ser
         Write("rotate the log of errors", kNewsyslogFile, NewsyslogRules(settings), 0644));
   }
   SwapPrograms(settings, found, &steps);
+  AddHelpFiles(places.programs, &steps);
   if (IsSystemd(settings)) {
     StartUnderSystemd(&steps);
   } else {
@@ -236,6 +296,7 @@ std::vector<ServiceStep> UninstallSteps(ServiceManager manager, const ServiceFou
     steps.push_back(Do("remove the property list", {"rm", "-f", places.unit}));
     steps.push_back(Do("remove the rotation of its log", {"rm", "-f", kNewsyslogFile}));
   }
+  RemoveHelpFiles(places.programs, &steps);
   steps.push_back(
       Do("remove the programs",
          {"rm", "-rf", places.programs, places.programs + ".previous", places.programs + ".new"}));
@@ -266,6 +327,17 @@ std::string ShellLine(const std::vector<std::string>& words) {
   return absl::StrJoin(quoted, " ");
 }
 
+namespace {
+
+// A word that is no line of the text which it ends.
+std::string EndWordOf(const std::string& text) {
+  std::string word = "END";
+  while (absl::StrContains(absl::StrCat("\n", text), absl::StrCat("\n", word, "\n"))) word += "_";
+  return word;
+}
+
+}  // namespace
+
 std::string StepsText(const std::vector<ServiceStep>& steps) {
   std::string text;
   for (const ServiceStep& step : steps) {
@@ -273,8 +345,10 @@ std::string StepsText(const std::vector<ServiceStep>& steps) {
     if (!step.command.empty()) {
       absl::StrAppend(&text, ShellLine(step.command), "\n");
     } else {
-      absl::StrAppend(&text, "cat >", ShellLine({step.path}), " <<'END'\n", step.text, "END\n",
-                      absl::StrFormat("chmod %04o ", step.mode), ShellLine({step.path}), "\n");
+      const std::string end = EndWordOf(step.text);
+      absl::StrAppend(&text, "cat >", ShellLine({step.path}), " <<'", end, "'\n", step.text, end,
+                      "\n", absl::StrFormat("chmod %04o ", step.mode), ShellLine({step.path}),
+                      "\n");
     }
   }
   return text;

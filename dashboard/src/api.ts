@@ -1,5 +1,5 @@
 // Requests to the agent that served the page, with the key that the user gave.
-import {signal} from '@preact/signals';
+import {computed, signal} from '@preact/signals';
 
 const KEY_NAME = 'macrame-key';
 
@@ -19,6 +19,9 @@ try {
 } catch {
   key = '';
 }
+
+/** Whether the page was given a key. */
+export const hasKey = computed(() => keyRevision.value >= 0 && key !== '');
 
 export function setKey(value: string): void {
   key = value;

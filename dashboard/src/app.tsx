@@ -2,10 +2,11 @@
 import {useSignal} from '@preact/signals';
 import {keyRefused, needsKey, setKey, wantsKey} from './api';
 import {Audit} from './audit';
-import {Chat} from './chat';
+import {Chats, isWide} from './chat';
 import {Findings} from './findings';
-import {bytes, rate} from './format';
+import {bytesOf, rateNow} from './format';
 import {Keys} from './keys';
+import {Latency} from './latency';
 import {Models} from './models';
 import {Nodes} from './nodes';
 import {Badge} from './parts';
@@ -25,14 +26,17 @@ function Head({now}: {now: Snapshot | null}) {
         : <a href="#findings" class="plain-link"><Badge tone="warn">needs attention</Badge></a>)}
       {lost && <Badge tone={now === null ? 'busy' : 'bad'}>{now === null ? 'connecting' : 'connection lost'}</Badge>}
       {now?.insecure === true && <Badge tone="warn">insecure</Badge>}
-      <button type="button" class="quiet theme" aria-label={isDark.value ? 'Switch to light colours' : 'Switch to dark colours'}
-              onClick={() => (theme.value = isDark.value ? 'light' : 'dark')}>
-        <svg viewBox="0 0 20 20" aria-hidden="true">
-          {isDark.value
-            ? <><circle cx="10" cy="10" r="3.6" /><path d="M10 1.8v2.4M10 15.8v2.4M1.8 10h2.4M15.8 10h2.4M4.2 4.2l1.7 1.7M14.1 14.1l1.7 1.7M15.8 4.2l-1.7 1.7M5.9 14.1l-1.7 1.7" /></>
-            : <path d="M16.5 12.2A7 7 0 0 1 7.8 3.5a7 7 0 1 0 8.7 8.7z" />}
-        </svg>
-      </button>
+      <span class="head-end">
+        {now !== null && <a href="#chat" class="jump">Chat</a>}
+        <button type="button" class="quiet theme" aria-label={isDark.value ? 'Switch to light colours' : 'Switch to dark colours'}
+                onClick={() => (theme.value = isDark.value ? 'light' : 'dark')}>
+          <svg viewBox="0 0 20 20" aria-hidden="true">
+            {isDark.value
+              ? <><circle cx="10" cy="10" r="3.6" /><path d="M10 1.8v2.4M10 15.8v2.4M1.8 10h2.4M15.8 10h2.4M4.2 4.2l1.7 1.7M14.1 14.1l1.7 1.7M15.8 4.2l-1.7 1.7M5.9 14.1l-1.7 1.7" /></>
+              : <path d="M16.5 12.2A7 7 0 0 1 7.8 3.5a7 7 0 1 0 8.7 8.7z" />}
+          </svg>
+        </button>
+      </span>
     </header>
   );
 }
@@ -46,12 +50,12 @@ function Tile(props: {label: string; value: string; unit?: string}) {
 function Tiles({now}: {now: Snapshot}) {
   const load = now.aggregate_load;
   if (load === undefined) return null;
-  const [free, unit] = bytes(load.memory_available_bytes).split(' ');
+  const [free, ofAll] = bytesOf(load.memory_available_bytes, load.memory_total_bytes);
   return (
     <dl class="tiles" aria-label="Totals">
       <Tile label="Nodes alive" value={String(load.nodes_alive)} unit={`of ${load.nodes_total}`} />
-      <Tile label="Memory free" value={free!} unit={`${unit} of ${bytes(load.memory_total_bytes)}`} />
-      <Tile label="Throughput" value={rate(load.tokens_per_second)} unit="tokens/s" />
+      <Tile label="Memory free" value={free} unit={ofAll} />
+      <Tile label="Throughput" value={rateNow(load.tokens_per_second)} unit="tokens/s" />
       <Tile label="Requests" value={String(load.requests_running)} unit={`running, ${load.requests_queued} queued`} />
     </dl>
   );
@@ -76,6 +80,7 @@ function KeyForm() {
 
 export function App() {
   const now = snapshot.value;
+  const chat = now !== null && <div key="chat" class="column chat-column"><Chats snapshot={now} /></div>;
   return (
     <>
       <a class="skip" href="#main">Skip to the cluster</a>
@@ -87,10 +92,12 @@ export function App() {
           <>
             <Tiles now={now} />
             <Findings snapshot={now} />
-            <div class="columns">
+            <div class={`columns ${isWide.value ? 'wide-chat' : ''}`}>
+              {isWide.value && chat}
               <div class="column">
                 <Topology snapshot={now} />
                 <Throughput />
+                <Latency snapshot={now} />
               </div>
               <div class="column">
                 <Models snapshot={now} />
@@ -98,7 +105,7 @@ export function App() {
                 {mayAdmin.value && <Keys />}
                 {mayAdmin.value && <Audit />}
               </div>
-              <div class="column chat-column"><Chat snapshot={now} /></div>
+              {!isWide.value && chat}
             </div>
           </>
         )}

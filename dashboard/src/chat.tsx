@@ -1,161 +1,179 @@
-// A chat with a loaded model: streamed, to be stopped, with its speed.
+// Chats with loaded models: several of them, one looked at, each streamed and to be stopped; a question may go to two
+// models at once.
 import {signal, useSignal} from '@preact/signals';
 import {useEffect, useRef} from 'preact/hooks';
-import {ApiFailure, ask} from './api';
-import {blocks, readDelta, speed} from './chat_text';
-import {readEvents} from './event_stream';
-import {rate} from './format';
+import {ChatList, Sign} from './chat_list';
+import {ChatSettings} from './chat_settings';
+import {chatNotice, chatSaid, chats, current, drafts, elsewhere, openNew, put, putAgain, setDraft, setModels, stop} from './chat_store';
+import {Turns} from './chat_turns';
+import {isAnswering, type Chat} from './chats_view';
 import {Panel} from './parts';
 import type {Snapshot} from './types';
 import {readyModels} from './view';
 
-interface Message {
-  role: 'user' | 'assistant';
-  text: string;
-  reasoning: string;
-  note: string;
-  failed: boolean;
-}
-
-const ANSWER_TOKENS_MAX = 1024;
-
-const messages = signal<Message[]>([]);
-const chosen = signal('');
-let running: AbortController | null = null;
-const isRunning = signal(false);
-
-function changeLast(change: (message: Message) => Message): void {
-  const all = messages.value;
-  const last = all[all.length - 1];
-  if (last !== undefined) messages.value = [...all.slice(0, -1), change(last)];
-}
-
-function bodyOf(model: string): string {
-  return JSON.stringify({
-    model,
-    stream: true,
-    return_progress: true,
-    stream_options: {include_usage: true},
-    max_tokens: ANSWER_TOKENS_MAX,
-    messages: messages.value.filter((one) => one.text !== '').map((one) => ({role: one.role, content: one.text})),
-  });
-}
-
-/** Streams one answer into the last message. */
-async function answer(model: string): Promise<void> {
-  const stop = new AbortController();
-  running = stop;
-  isRunning.value = true;
-  const body = bodyOf(model);
-  messages.value = [...messages.value, {role: 'assistant', text: '', reasoning: '', note: '', failed: false}];
-  let pieces = 0;
-  let first = 0;
-  let last = 0;
-  let finish = '';
+const WIDE_NAME = 'macrame-wide-chat';
+function storedWide(): boolean {
   try {
-    const response = await ask('/v1/chat/completions', {
-      method: 'POST', headers: {'content-type': 'application/json'}, body, signal: stop.signal,
-    });
-    await readEvents(response.body!, (data) => {
-      const delta = readDelta(data);
-      if (delta === null) return true;
-      if (delta.error !== '') throw new ApiFailure(200, delta.error);
-      if (delta.finish !== '') finish = delta.finish;
-      if (delta.tokens !== undefined) pieces = delta.tokens;
-      if (delta.progress !== '' && first === 0) changeLast((message) => ({...message, note: delta.progress}));
-      if (delta.text === '' && delta.reasoning === '') return false;
-      last = performance.now();
-      if (first === 0) first = last;
-      if (delta.tokens === undefined) pieces += 1;
-      changeLast((message) => ({...message, text: message.text + delta.text,
-                                reasoning: message.reasoning + delta.reasoning,
-                                note: `${rate(speed(pieces, first, last))} tokens/s`}));
-      return false;
-    });
-    const why = finish === 'length' ? ', cut at its longest' : '';
-    changeLast((message) => ({...message, note: `${pieces} tokens, ${rate(speed(pieces, first, last))} tokens/s${why}`}));
-  } catch (error) {
-    const stopped = stop.signal.aborted;
-    const why = error instanceof ApiFailure ? error.message : 'The connection to the agent broke.';
-    changeLast((message) => ({...message, failed: !stopped, note: stopped ? 'stopped' : why}));
-  } finally {
-    running = null;
-    isRunning.value = false;
+    return localStorage.getItem(WIDE_NAME) === '1';
+  } catch {
+    return false;
   }
 }
 
-function Text({text}: {text: string}) {
+/** The chat has the width of the page. */
+export const isWide = signal(storedWide());
+isWide.subscribe((wide) => {
+  try {
+    localStorage.setItem(WIDE_NAME, wide ? '1' : '0');
+  } catch {
+    // It lasts as long as the page.
+  }
+});
+
+function ModelChoice(props: {
+  id: string; label: string; value: string; none: string; models: string[]; onChange: (name: string) => void;
+}) {
+  const {value, models} = props;
   return (
     <>
-      {blocks(text).map((block, i) => block.kind === 'code'
-        ? <pre key={i} tabIndex={0}><code>{block.text}</code></pre>
-        : <p key={i} class="said">{block.text.trim()}</p>)}
+      <label class="sr-only" for={props.id}>{props.label}</label>
+      <select id={props.id} value={value} disabled={models.length === 0 && value === ''}
+              onChange={(event) => props.onChange(event.currentTarget.value)}>
+        {props.none !== '' && <option value="">{props.none}</option>}
+        {value !== '' && !models.includes(value) && <option value={value}>{value} (not loaded)</option>}
+        {models.map((name) => <option key={name} value={name}>{name}</option>)}
+      </select>
     </>
   );
 }
 
-function Bubble({message, live}: {message: Message; live: boolean}) {
-  return (
-    <li class={`bubble ${message.role} ${message.failed ? 'failed' : ''}`}>
-      <span class="sr-only">{message.role === 'user' ? 'You' : 'Model'}:</span>
-      {message.reasoning !== '' && (
-        <details><summary>{live && message.text === '' ? 'Thinking…' : 'Reasoning'}</summary><p class="said dim">{message.reasoning}</p></details>
-      )}
-      {message.text !== '' ? <Text text={message.text} /> : live && message.reasoning === '' && <span class="typing" role="status" aria-label="The model is working"><i /><i /><i /></span>}
-      {message.note !== '' && <p class="bubble-note">{message.note}</p>}
-    </li>
-  );
-}
-
-export function Chat({snapshot}: {snapshot: Snapshot}) {
-  const draft = useSignal('');
-  const log = useRef<HTMLUListElement>(null);
-  const ready = readyModels(snapshot);
-  const model = ready.includes(chosen.value) ? chosen.value : (ready[0] ?? '');
-  const all = messages.value;
+function Composer({chat, ready, model}: {chat: Chat; ready: string[]; model: string}) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const draft = drafts.value.get(chat.id) ?? '';
+  const runs = isAnswering(chat);
+  const isReady = model !== '' && ready.includes(model);
+  const also = chat.also !== model ? chat.also : '';
+  const asked = [model, ...(also !== '' && ready.includes(also) ? [also] : [])];
   useEffect(() => {
-    const list = log.current;
-    if (list !== null) list.scrollTop = list.scrollHeight;
-  }, [all]);
+    const element = field.current!;
+    element.style.height = 'auto';
+    element.style.height = `${Math.min(element.scrollHeight, 200)}px`;
+  }, [draft, chat.id]);
   const send = () => {
-    const text = draft.value.trim();
-    if (text === '' || model === '' || isRunning.value) return;
-    messages.value = [...all, {role: 'user', text, reasoning: '', note: '', failed: false}];
-    draft.value = '';
-    void answer(model);
+    const text = draft.trim();
+    if (text === '' || !isReady || runs) return;
+    setModels(chat.id, model, also);
+    put(chat.id, text, asked);
   };
+  const last = chat.turns[chat.turns.length - 1];
+  const missing = last === undefined ? [] : asked.filter((name) => !last.answers.some((answer) => answer.model === name));
+  const again = (last?.answers ?? []).map((answer) => answer.model).filter((name) => ready.includes(name));
+  const hint = model === '' ? 'No model is ready' : !isReady ? `${model} is not loaded: choose another`
+    : 'Message (Enter sends, Shift-Enter breaks the line)';
   return (
-    <Panel id="chat" title="Chat" note={all.length > 0 && !isRunning.value
-      ? <button type="button" class="quiet" onClick={() => (messages.value = [])}>New chat</button> : undefined}>
-      <ul class="log" ref={log} tabIndex={0} aria-label="Conversation" aria-live="polite" aria-busy={isRunning.value}>
-        {all.length === 0 && (
-          <li class="empty">{model === '' ? 'Load a model, and try it here.' : `Ask ${model} something.`}</li>
-        )}
-        {all.map((message, i) => <Bubble key={i} message={message} live={isRunning.value && i === all.length - 1} />)}
-      </ul>
+    <>
+      {last !== undefined && !runs && isReady && (
+        <div class="again">
+          {missing.map((name) => (
+            <button key={name} type="button" class="small quiet" onClick={() => putAgain(chat.id, [name])}>Ask {name} this too</button>
+          ))}
+          {again.length > 0 && (
+            <button type="button" class="small quiet" onClick={() => putAgain(chat.id, again)}>Ask again</button>
+          )}
+        </div>
+      )}
       <form class="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
         <label class="sr-only" for="chat-text">Message</label>
-        <textarea id="chat-text" rows={2} placeholder={model === '' ? 'No model is ready' : 'Message (Enter sends, Shift-Enter breaks the line)'}
-                  disabled={model === ''} value={draft.value} onInput={(event) => (draft.value = event.currentTarget.value)}
+        <textarea id="chat-text" ref={field} rows={2} placeholder={hint} disabled={model === ''} value={draft}
+                  onInput={(event) => setDraft(chat.id, event.currentTarget.value)}
                   onKeyDown={(event) => {
                     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
                       event.preventDefault();
                       send();
                     } else if (event.key === 'Escape') {
-                      running?.abort();
+                      stop(chat.id);
                     }
                   }} />
         <div class="composer-foot">
-          <label class="sr-only" for="chat-model">Model</label>
-          <select id="chat-model" value={model} disabled={ready.length === 0} onChange={(event) => (chosen.value = event.currentTarget.value)}>
-            {ready.length === 0 && <option value="">no model</option>}
-            {ready.map((name) => <option key={name} value={name}>{name}</option>)}
-          </select>
-          {isRunning.value
-            ? <button type="button" class="stop" onClick={() => running?.abort()}>Stop</button>
-            : <button type="submit" class="primary" disabled={model === '' || draft.value.trim() === ''}>Send</button>}
+          <ModelChoice id="chat-model" label="Model" value={model} none={ready.length === 0 && model === '' ? 'no model' : ''}
+                       models={ready} onChange={(name) => setModels(chat.id, name, also)} />
+          {(ready.length > 1 || also !== '') && (
+            <ModelChoice id="chat-also" label="Second model, to compare" value={also} none="compare with…"
+                         models={ready.filter((name) => name !== model)} onChange={(name) => setModels(chat.id, model, name)} />
+          )}
+          {runs
+            ? <button type="button" class="stop" onClick={() => stop(chat.id)}>Stop</button>
+            : <button type="submit" class="primary" disabled={!isReady || draft.trim() === ''}>{asked.length > 1 ? 'Ask both' : 'Send'}</button>}
         </div>
       </form>
+    </>
+  );
+}
+
+function Icon({path}: {path: string}) {
+  return <svg class="icon" viewBox="0 0 20 20" aria-hidden="true"><path d={path} /></svg>;
+}
+
+export function Chats({snapshot}: {snapshot: Snapshot}) {
+  const showsList = useSignal(false);
+  const showsSettings = useSignal(false);
+  const listButton = useRef<HTMLButtonElement>(null);
+  const settingsButton = useRef<HTMLButtonElement>(null);
+  const chat = current.value;
+  const ready = readyModels(snapshot);
+  const model = chat.model !== '' ? chat.model : (ready[0] ?? '');
+  const {answering, unread} = elsewhere.value;
+  useEffect(() => { showsSettings.value = false; }, [chat.id]);
+  const closeList = () => {
+    if (!showsList.value) return;
+    showsList.value = false;
+    listButton.current?.focus();
+  };
+  const startNew = () => {
+    openNew();
+    showsList.value = false;
+    // It may be hidden behind the list until this is drawn.
+    setTimeout(() => document.getElementById('chat-text')?.focus());
+  };
+  const note = (
+    <span class="chat-tools">
+      <button type="button" class="icon-button" aria-label="New chat" title="New chat" onClick={startNew}><Icon path="M10 4v12M4 10h12" /></button>
+      <button type="button" class="icon-button" ref={settingsButton} aria-label="Settings of this chat" title="Name, system prompt, options, export"
+              aria-expanded={showsSettings.value} onClick={() => (showsSettings.value = !showsSettings.value)}>
+        <Icon path="M3 6h7M14 6h3M3 14h3M10 14h7M12 6m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0M8 14m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0" />
+      </button>
+      <button type="button" class="icon-button widen" aria-label={isWide.value ? 'Make the chat narrow' : 'Make the chat wide'}
+              title={isWide.value ? 'Narrow' : 'Wide'} aria-pressed={isWide.value} onClick={() => (isWide.value = !isWide.value)}>
+        <Icon path={isWide.value ? 'M8 3v5H3M12 17v-5h5M8 8L3.500 3.500M12 12l4.500 4.500' : 'M12 3h5v5M8 17H3v-5M17 3l-5 5M3 17l5-5'} />
+      </button>
+    </span>
+  );
+  return (
+    <Panel id="chat" title="Chat" note={note}>
+      <p class="sr-only" role="status">{chatSaid.value}</p>
+      <div class="chat-bar">
+        <button type="button" class="small quiet list-button" ref={listButton} aria-expanded={showsList.value} aria-controls="chat-list"
+                onClick={() => (showsList.value = !showsList.value)}>
+          Chats {chats.value.length}<Sign isLive={answering > 0} isUnread={unread > 0} />
+        </button>
+        <strong class="chat-title" title={chat.title}>{chat.title}</strong>
+      </div>
+      {chatNotice.value !== '' && (
+        <div class="notice" role="status">
+          <p>{chatNotice.value}</p>
+          <button type="button" class="tiny" onClick={() => (chatNotice.value = '')}>Close</button>
+        </div>
+      )}
+      <div class="chat-body">
+        <ChatList isOpen={showsList.value} onClose={closeList} onNew={startNew} />
+        <div class={`chat-main ${showsList.value ? 'covered' : ''}`}>
+          {showsSettings.value && (
+            <ChatSettings key={chat.id} chat={chat} onClose={() => { showsSettings.value = false; settingsButton.current?.focus(); }} />
+          )}
+          <Turns key={`turns ${chat.id}`} chat={chat} model={model} />
+          <Composer chat={chat} ready={ready} model={model} />
+        </div>
+      </div>
     </Panel>
   );
 }

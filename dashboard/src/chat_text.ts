@@ -36,34 +36,10 @@ function progressText(progress: {total?: number; processed?: number; queued?: bo
   return `Reading the prompt: ${Math.floor(((progress.processed ?? 0) * 100) / Math.max(total, 1))} % of ${total} tokens`;
 }
 
-/** Tokens a second from the first token to the last one; 0 when that can't be said yet. */
+// Tokens that come all at once were kept together on their way: how fast they were made nobody can see.
+const SPAN_MIN_MS = 10;
+
+/** Tokens a second from the first token to the last one; 0 when that can't be said (yet). */
 export function speed(tokens: number, firstMs: number, lastMs: number): number {
-  return tokens > 1 && lastMs > firstMs ? ((tokens - 1) * 1000) / (lastMs - firstMs) : 0;
-}
-
-export type Block = {kind: 'text' | 'code'; text: string; language: string};
-
-/** Text and fenced code in turn; an open fence at the end counts as code. */
-export function blocks(text: string): Block[] {
-  const found: Block[] = [];
-  let lines: string[] = [];
-  let code = false;
-  let language = '';
-  const flush = () => {
-    const joined = lines.join('\n');
-    if (joined.trim() !== '' || code) found.push({kind: code ? 'code' : 'text', text: joined, language});
-    lines = [];
-  };
-  for (const line of text.split('\n')) {
-    const fence = /^\s*```(\S*)\s*$/.exec(line);
-    if (fence === null) {
-      lines.push(line);
-      continue;
-    }
-    flush();
-    code = !code;
-    language = code ? (fence[1] ?? '') : '';
-  }
-  if (lines.length > 0) flush();
-  return found;
+  return tokens > 1 && lastMs - firstMs >= SPAN_MIN_MS ? ((tokens - 1) * 1000) / (lastMs - firstMs) : 0;
 }

@@ -31,6 +31,16 @@ export function rate(tokensPerSecond: number): string {
   return tokensPerSecond < 100 ? tokensPerSecond.toFixed(1) : tokensPerSecond.toFixed(0);
 }
 
+/** The same where it is known that there are none. */
+export const rateNow = (tokensPerSecond: number) => (tokensPerSecond > 0 ? rate(tokensPerSecond) : '0');
+
+/** Two sizes as "21.2 of 23.5 GiB", in two parts: the figure, and what follows it. */
+export function bytesOf(part: number, all: number): [string, string] {
+  const [value, unit] = bytes(part).split(' ') as [string, string?];
+  const whole = bytes(all);
+  return [value, unit === undefined || whole.endsWith(` ${unit}`) ? `of ${whole}` : `${unit} of ${whole}`];
+}
+
 export function percent(ratio: number): string {
   if (!(ratio >= 0)) return '–';
   return `${Math.round(Math.min(ratio, 1) * 100)} %`;
@@ -39,6 +49,13 @@ export function percent(ratio: number): string {
 export function microseconds(us: number): string {
   if (!(us > 0)) return '–';
   return us < 1000 ? `${us.toFixed(0)} µs` : `${(us / 1000).toFixed(1)} ms`;
+}
+
+/** 8.46 → "8.5 ms", 350 → "350 ms", 1250 → "1.3 s". */
+export function milliseconds(ms: number): string {
+  if (!(ms > 0)) return '–';
+  if (ms >= 999.5) return `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s`;
+  return `${ms.toFixed(ms < 1 ? 2 : ms < 9.95 ? 1 : 0)} ms`;
 }
 
 /** "3 nodes", "1 node". */

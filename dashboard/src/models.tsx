@@ -77,7 +77,7 @@ function Served({snapshot, deployment, colour}: {
       <dl class="facts">
         <div><dt>shape</dt><dd>{shape(deployment.plan)}</dd></div>
         {deployment.plan !== undefined && <div><dt>context</dt><dd>{deployment.plan.context_length}</dd></div>}
-        <div><dt>speed</dt><dd>{rate(deployment.tokens_per_second)} tok/s</dd></div>
+        <div><dt>speed</dt><dd>{deployment.tokens_per_second > 0 ? `${rate(deployment.tokens_per_second)} tok/s` : 'idle'}</dd></div>
         {predicted > 0 && <div><dt>predicted</dt><dd>{rate(predicted)} tok/s</dd></div>}
         <div><dt>requests</dt><dd>{running}{queued > 0 ? ` + ${queued} queued` : ''}</dd></div>
       </dl>

@@ -73,7 +73,11 @@ export function Confirm(props: {
   };
   return (
     <div class="box" role="group" aria-label={props.label}
-         onKeyDown={(event) => { if (event.key === 'Escape' && !isBusy.value) props.onClose(); }}>
+         onKeyDown={(event) => {
+           if (event.key !== 'Escape' || isBusy.value) return;
+           event.stopPropagation();
+           props.onClose();
+         }}>
       <p>{props.text}</p>
       {failure.value !== null && <ReasonNote reason={failure.value} />}
       <div class="buttons">

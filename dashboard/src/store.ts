@@ -14,6 +14,7 @@ const POLL_MS = 2000;
 // The agent sends a comment at least every ten seconds.
 const SILENCE_MS = 25_000;
 const HISTORY_SECONDS = 600;
+const STILL_SECONDS = 2;
 const THEME_NAME = 'macrame-theme';
 
 export const snapshot = signal<Snapshot | null>(null);
@@ -53,12 +54,15 @@ effect(() => {
   }
 });
 
+function note(load: Snapshot['aggregate_load']): void {
+  history.add(Date.now() / 1000, [load?.tokens_per_second ?? 0, load?.requests_running ?? 0]);
+  historyRevision.value += 1;
+}
+
 function take(text: string): void {
   const next = JSON.parse(text) as Snapshot;
-  const load = next.aggregate_load;
-  history.add(Date.now() / 1000, [load?.tokens_per_second ?? 0, load?.requests_running ?? 0]);
+  note(next.aggregate_load);
   snapshot.value = next;
-  historyRevision.value += 1;
   connection.value = 'live';
   failure.value = '';
 }
@@ -129,6 +133,13 @@ effect(() => {
 
 /** Never returns. */
 export async function keepUpToDate(): Promise<void> {
+  // The agent is silent while nothing changes: the figures go on as they were, and so do the charts.
+  setInterval(() => {
+    const last = history.times[history.times.length - 1] ?? 0;
+    if (connection.value === 'live' && !document.hidden && Date.now() / 1000 - last > STILL_SECONDS) {
+      note(snapshot.value?.aggregate_load);
+    }
+  }, STILL_SECONDS * 1000);
   let etag = '';
   for (;;) {
     try {

@@ -36,6 +36,9 @@ export interface NodeLoad {
   gpu_busy_ratio: number;
   thermal_state: string;
   power_watts: number;
+  /** What the power is the power of: "package", "gpu", "machine"…; agents before it tell none. */
+  power_parts?: string[];
+  temperature_celsius?: number;
   tokens_per_second: number;
   requests_running: number;
   requests_queued: number;
@@ -187,4 +190,15 @@ export interface Snapshot {
   problems: Reason[];
   insecure: boolean;
   links?: {links: LinkVerdict[]; paths: NodePath[]};
+}
+
+/** [seconds before the answer, values, median, 95th percentile]; the last two in milliseconds. */
+export type LatencyPoint = [number, number, number, number];
+
+/** How long tokens took in the last minutes, of the requests that came through the agent that is asked. */
+export interface Latencies {
+  slot_seconds: number;
+  window_seconds: number;
+  span_seconds: number;
+  models: {model: string; first_token: LatencyPoint[]; inter_token: LatencyPoint[]}[];
 }

@@ -1,5 +1,5 @@
 // What the page shows, worked out of a snapshot. Pure.
-import type {DeploymentStatus, NodeStatus, Plan, Reason, Snapshot} from './types';
+import type {DeploymentStatus, NodeLoad, NodeStatus, Plan, Reason, Snapshot} from './types';
 
 /** How good a state is: the page's status colours. */
 export type Tone = 'good' | 'busy' | 'warn' | 'bad' | 'idle';
@@ -33,10 +33,17 @@ export function modelColours(snapshot: Snapshot): Map<string, number> {
   return new Map(names.map((name, i) => [name, i % 6]));
 }
 
+/** "74 W (cpu+gpu+ane)": never without what it covers, as a processor is no machine. Empty: not known. */
+export function powerText(load: NodeLoad): string {
+  const parts = load.power_parts ?? [];
+  if (load.power_watts < 0 || parts.length === 0) return '';
+  return `${load.power_watts.toFixed(0)} W (${parts.join('+')})`;
+}
+
 /** The memory of one node: what models hold, what is promised to them, what else is used, what is free. */
 export function memoryParts(snapshot: Snapshot, node: NodeStatus): MemoryPart[] {
   const total = node.inventory?.memory_total_bytes ?? 0;
-  if (total <= 0 || node.load === undefined) return [];
+  if (total <= 0 || node.load === undefined || isGone(node)) return [];
   const colours = modelColours(snapshot);
   const parts: MemoryPart[] = [];
   let held = 0;
@@ -126,9 +133,12 @@ export function drawnEdges(all: Edge[], chosen: string, most = 150): Edge[] {
   return all.filter((edge) => isCable(edge) || edge.a === chosen || edge.b === chosen);
 }
 
-/** Tokens a second that it generates now; what a dead node told last counts no more. */
+/** What it told last of itself counts no more. */
+export const isGone = (node: NodeStatus) => node.state === 'dead' || node.state === 'left';
+
+/** Tokens a second that it generates now. */
 export function speedOf(node: NodeStatus): number {
-  return node.state === 'dead' || node.state === 'left' ? 0 : node.load?.tokens_per_second ?? 0;
+  return isGone(node) ? 0 : node.load?.tokens_per_second ?? 0;
 }
 
 export function nodeTone(node: NodeStatus): Tone {
@@ -190,9 +200,13 @@ export function loadableModels(snapshot: Snapshot): {name: string; bytes: number
   return [...found.values()].sort((a, b) => a.name.localeCompare(b.name));
 }
 
-/** Problems of the cluster, then what deployments suffer from and is not among them. */
+/** Problems of the cluster, each with the name of its node, then what deployments suffer from and is not among them. */
 export function findings(snapshot: Snapshot): Reason[] {
-  const all = [...snapshot.problems];
+  const nameOf = new Map(snapshot.nodes.map((node) => [node.identity.node_id, node.identity.hostname]));
+  const all = snapshot.problems.map((reason) => {
+    const name = nameOf.get(reason.node_id) ?? '';
+    return name === '' || reason.message.includes(name) ? reason : {...reason, message: `${name}: ${reason.message}`};
+  });
   for (const deployment of snapshot.deployments) {
     for (const reason of [deployment.degraded, deployment.state === 'ready' ? undefined : deployment.failure]) {
       if (reason === undefined || reason.message === '') continue;

@@ -67,6 +67,8 @@ async function checkKey(browser) {
     if (key === 'wrong') await page.getByText('That key was refused').waitFor(WAIT);
   }
   await page.waitForSelector(`[data-model="${model}"]`, WAIT);
+  // The key goes with the tab, and so do chats, unless somebody wants them kept.
+  assert.equal(await page.isChecked('#keep-chats'), false);
   await page.reload(WAIT);
   await page.waitForSelector(`[data-model="${model}"]`, WAIT);
   assert.equal(await page.locator('.key-form').count(), 0, 'a tab that has the key asks for it again');

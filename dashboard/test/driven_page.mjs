@@ -17,9 +17,11 @@ function browserPath() {
 
 export const launch = () => chromium.launch({executablePath: browserPath(), args: ['--no-sandbox']});
 
-// What the page prints as an error, and every address beyond the agent that it asks for, is a fault.
-export async function openPage(browser, url, selector, options) {
+// What the page prints as an error, and every address beyond the agent that it asks for, is a fault. `before` runs
+// before the page's own script does.
+export async function openPage(browser, url, selector, options, before) {
   const context = await browser.newContext(options);
+  if (before !== undefined) await context.addInitScript(before);
   const page = await context.newPage();
   const faults = [];
   page.on('console', (message) => { if (message.type() === 'error') faults.push(message.text()); });

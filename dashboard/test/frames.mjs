@@ -55,6 +55,13 @@ function grownDeployments() {
   });
 }
 
+// Of each model, over ten minutes.
+function grownLatencies() {
+  const points = (ms) => Array.from({length: 60}, (_, i) => [(59 - i) * 10 + 3, 20, ms + (i * 7) % 11, 2 * ms + (i * 5) % 13]);
+  return {slot_seconds: 10, window_seconds: 30, span_seconds: 600, models: grownDeployments().map((one, k) => (
+    {model: one.deployment.name, first_token: points(100 + 40 * k), inter_token: points(10 + 4 * k)}))};
+}
+
 const grown = {...real, nodes: grownNodes(), links: grownLinks(), deployments: grownDeployments(),
                aggregate_load: {...real.aggregate_load, nodes_alive: count, nodes_total: count}};
 
@@ -79,6 +86,8 @@ const server = createServer((request, response) => {
     tell();
     const timer = setInterval(tell, 1000);
     request.on('close', () => clearInterval(timer));
+  } else if (path === '/dashboard/api/latency') {
+    response.writeHead(200, {'content-type': 'application/json'}).end(JSON.stringify(grownLatencies()));
   } else if (path === '/dashboard/api/access') {
     response.writeHead(200, {'content-type': 'application/json'}).end('{"scopes":["infer","read","operate"]}');
   } else {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {blocks, readDelta, speed} from '../src/chat_text';
+import {readDelta, speed} from '../src/chat_text';
 import {EventParser} from '../src/event_stream';
-import {ago, bits, bytes, count, microseconds, percent, rate, words} from '../src/format';
+import {ago, bits, bytes, bytesOf, count, microseconds, percent, rate, rateNow, words} from '../src/format';
 import {History} from '../src/history';
 
 test('sizes have a unit and few digits', () => {
@@ -12,6 +12,12 @@ test('sizes have a unit and few digits', () => {
 
 test('figures that are not known are a dash', () => {
   assert.deepEqual([rate(0), rate(NaN), percent(-1), microseconds(0), bits(0)], ['–', '–', '–', '–', '–']);
+});
+
+test('what is known to be nothing is no dash, and a unit is told once', () => {
+  assert.deepEqual([rateNow(0), rateNow(12.34)], ['0', '12.3']);
+  assert.deepEqual([bytesOf(21.2 * 1024 ** 3, 23.5 * 1024 ** 3), bytesOf(512 * 1024 ** 2, 23.5 * 1024 ** 3), bytesOf(-1, 1024)],
+                   [['21.2', 'of 23.5 GiB'], ['512', 'MiB of 23.5 GiB'], ['–', 'of 1.0 KiB']]);
 });
 
 test('figures as people read them', () => {
@@ -48,12 +54,7 @@ test('an answer\'s events give text, reasoning, end and failure', () => {
 test('speed counts from the first token', () => {
   assert.equal(speed(11, 1000, 2000), 10);
   assert.equal(speed(1, 1000, 1000), 0);
-});
-
-test('fenced code is told from text, also while its fence is open', () => {
-  assert.deepEqual(blocks('a\n```py\nx = 1\n```\nb').map((one) => [one.kind, one.language, one.text]),
-                   [['text', '', 'a'], ['code', 'py', 'x = 1'], ['text', '', 'b']]);
-  assert.deepEqual(blocks('```\nopen').map((one) => one.kind), ['code']);
+  assert.equal(speed(60, 1000, 1002), 0);
 });
 
 test('history keeps its span and its order', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import type {DeploymentStatus, NodeStatus, Snapshot} from '../src/types';
-import {deploymentTone, drawnEdges, edges, findings, layout, loadProgress, loadableModels, memoryParts, shape, speedOf, viewBox} from '../src/view';
+import {deploymentTone, drawnEdges, edges, findings, layout, loadProgress, loadableModels, memoryParts, powerText, shape, speedOf, viewBox} from '../src/view';
 
 const GIB = 1024 ** 3;
 
@@ -53,10 +53,31 @@ test('ranks that say more than the node has do not overflow its bar', () => {
   assert.equal(memoryParts(all, ada).reduce((sum, part) => sum + part.bytes, 0), 16 * GIB);
 });
 
+test('power is told with what it covers, or not at all', () => {
+  const load = node('ada').load!;
+  assert.equal(powerText(load), '');
+  assert.equal(powerText({...load, power_watts: 74.4, power_parts: ['cpu', 'gpu', 'ane']}), '74 W (cpu+gpu+ane)');
+  assert.equal(powerText({...load, power_watts: 74.4}), '');
+  assert.equal(powerText({...load, power_watts: 0, power_parts: []}), '');
+  assert.equal(powerText({...load, power_watts: -1, power_parts: ['package']}), '');
+});
+
 test('a node that told nothing has no parts', () => {
   const dead = node('ada');
   delete dead.load;
   assert.deepEqual(memoryParts(snapshot({nodes: [dead]}), dead), []);
+});
+
+test('what a dead node told of its memory is not shown', () => {
+  const dead = node('ada', {state: 'dead'});
+  assert.deepEqual(memoryParts(snapshot({nodes: [dead]}), dead), []);
+});
+
+test('a problem of a node names it, once', () => {
+  const all = snapshot({nodes: [node('ada')], problems: [
+    {...reason('was not heard for 3 s'), node_id: 'ada'}, {...reason('ada is full'), node_id: 'ada'}, {...reason('odd'), node_id: 'gone'},
+  ]});
+  assert.deepEqual(findings(all).map((one) => one.message), ['ada: was not heard for 3 s', 'ada is full', 'odd']);
 });
 
 test('two directions are one edge, with the better figures, and RDMA names the link', () => {

@@ -18,6 +18,8 @@ struct Datagram {
   std::string source_ip;   // without a zone
   uint16_t source_port = 0;
   uint32_t interface_index = 0;  // 0: the system did not say
+  // The interface that a link-local source means; 0: the address says enough.
+  uint32_t zone() const { return source_ip.starts_with("fe80:") ? interface_index : 0; }
 };
 
 class BeaconSocket : public std::enable_shared_from_this<BeaconSocket> {

@@ -1,5 +1,7 @@
 #include "discovery/beacons/seed_address.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -7,6 +9,15 @@
 #include "absl/strings/str_cat.h"
 
 namespace macrame::discovery {
+namespace {
+
+// With a zone or without.
+bool IsIpv6(const std::string& host) {
+  in6_addr address{};
+  return ::inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &address) == 1;
+}
+
+}  // namespace
 
 absl::StatusOr<SeedAddress> ParseSeed(std::string_view text, uint16_t default_port) {
   SeedAddress seed;
@@ -37,7 +48,9 @@ absl::StatusOr<SeedAddress> ParseSeed(std::string_view text, uint16_t default_po
   const bool host_holds = !seed.host.empty() && seed.host.size() <= 253 &&
                           std::all_of(seed.host.begin(), seed.host.end(),
                                       [](unsigned char c) { return c > ' ' && c < 127; });
-  if (!port_holds || !host_holds) {
+  // Nothing else has more than one colon, or brackets.
+  const bool is_v6 = colons > 1 || text.starts_with('[');
+  if (!port_holds || !host_holds || (is_v6 && !IsIpv6(seed.host))) {
     return absl::InvalidArgumentError(absl::StrCat("seed '", std::string(text.substr(0, 100)),
                                                    "' is not HOST, HOST:PORT or [IPV6]:PORT"));
   }

@@ -29,6 +29,7 @@ using boost::asio::ip::udp;
 constexpr Duration kSeedResolveInterval = std::chrono::seconds(30);
 constexpr Duration kPeerConnectedFor = std::chrono::seconds(5);
 constexpr size_t kAnsweredMax = 256;
+constexpr int kSilentBeacons = 3;  // that did not come from who sends one each settled interval
 
 bool IsTransient(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == EINTR;
@@ -201,6 +202,7 @@ class SocketBeaconService::Impl : public std::enable_shared_from_this<SocketBeac
   bool signs_of_life_ = false;
   bool takes_turns_ = false;
   uint64_t news_ = 0;
+  MonotonicTime other_version_at_{};
   std::shared_ptr<BeaconSocket> listen_v4_, listen_v6_, send_v4_, send_v6_;
   std::vector<Interface> interfaces_;  // all of the machine
   std::set<uint32_t> joined_;
@@ -325,6 +327,9 @@ void SocketBeaconService::Impl::PollInterfaces() {
   const bool changed = RefreshInterfaces();
   OpenListeners();
   JoinGroups();
+  if (dispatcher_.Now() - other_version_at_ > kSilentBeacons * options_.intervals.settled) {
+    problems_.Clear("version");
+  }
   if (changed) {
     if (callbacks_.on_interfaces) callbacks_.on_interfaces(interfaces_);
     Burst();
@@ -532,10 +537,7 @@ void SocketBeaconService::Impl::SendToSeeds(Kind kind) {
 
 void SocketBeaconService::Impl::NoteWay(const NodeId& member, const Datagram& datagram) {
   const MonotonicTime now = dispatcher_.Now();
-  const bool is_v6 = datagram.source_ip.find(':') != std::string::npos;
-  const bool is_link_local = is_v6 && absl::StartsWith(datagram.source_ip, "fe80:");
-  const Way way{datagram.source_ip, datagram.source_port,
-                is_link_local ? datagram.interface_index : 0, now};
+  const Way way{datagram.source_ip, datagram.source_port, datagram.zone(), now};
   if (ways_.size() >= kReplayNodesMax) {
     std::erase_if(ways_, [now](const auto& entry) {
       return now - entry.second.front().heard_at > kAskedWhereHeardFor;
@@ -617,14 +619,13 @@ void SocketBeaconService::Impl::OnDatagram(const Datagram& datagram) {
     case BeaconVerdict::kIdClash:
       OnOwnBeacon(decoded, datagram, *interface);
       return;
-    case BeaconVerdict::kOtherVersion: {
-      v1::Reason reason =
-          MakeReason(reasons::kVersionSkew,
-                     absl::StrCat("beacons of another version come from ", datagram.source_ip),
-                     self_.node_id());
-      problems_.Raise("version", reason);
+    case BeaconVerdict::kOtherVersion:
+      other_version_at_ = dispatcher_.Now();
+      problems_.Raise("version", MakeReason(reasons::kVersionSkew,
+                                            absl::StrCat("beacons of another version come from ",
+                                                         datagram.source_ip),
+                                            self_.node_id()));
       return;
-    }
     case BeaconVerdict::kMalformed:
       if (codec_.Count(BeaconVerdict::kMalformed) == 1) {
         spdlog::info(
@@ -714,9 +715,8 @@ void SocketBeaconService::Impl::Answer(const Datagram& datagram, const std::stri
     place->second = now;
   }
   const bool is_v6 = datagram.source_ip.find(':') != std::string::npos;
-  const bool is_link_local = is_v6 && absl::StartsWith(datagram.source_ip, "fe80:");
   Send(is_v6, MakeBeacon(Kind::kWhole, peer_id), datagram.source_ip, datagram.source_port,
-       is_link_local ? datagram.interface_index : 0);
+       datagram.zone());
 }
 
 // ---- What is told to others

@@ -100,10 +100,12 @@ class IfconfigReader {
     }
   }
 
-  // "inet 192.168.0.1 netmask 0xfffffffc broadcast 192.168.0.3"
+  // "inet 192.168.0.1 netmask 0xfffffffc broadcast 192.168.0.3"; of a tunnel
+  // "inet 100.64.0.1 --> 100.64.0.2 netmask 0xffffffff"
   void TakeInet(const std::vector<std::string_view>& words) {
-    if (words.size() < 4 || words[2] != "netmask") return;
-    const auto prefix = PrefixOfMask(words[3]);
+    const size_t mask = words.size() > 2 && words[2] == "-->" ? 4 : 2;
+    if (words.size() < mask + 2 || words[mask] != "netmask") return;
+    const auto prefix = PrefixOfMask(words[mask + 1]);
     if (prefix) AddAddress(words[1], *prefix);
   }
 

@@ -10,10 +10,11 @@ using nlohmann::json;
 
 // The entries of a data type; an empty array when the text is not such a document.
 json Entries(std::string_view text, const char* data_type) {
-  const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return json::array();
   const auto found = document.find(data_type);
-  return found != document.end() && found->is_array() ? *found : json::array();
+  // Moved: a copy goes as deep as the text is nested, and might end the stack.
+  return found != document.end() && found->is_array() ? std::move(*found) : json::array();
 }
 
 std::string Text(const json& entry, const char* key) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "discovery/base/plain_text.h"
@@ -135,7 +136,8 @@ size_t IndentOf(std::string_view line) {
   return at == line.npos ? 0 : at;
 }
 
-// Takes the text form line by line: a bus, in it "Port", in it computers with their services.
+// Takes the text form line by line: a bus, in it "Port", in it devices, in these others behind them
+// or, of computers, their services.
 class TextReader {
  public:
   ThunderboltBuses Read(std::string_view text) {
@@ -148,12 +150,15 @@ class TextReader {
  private:
   void Take(std::string_view line) {
     const std::string_view content = Trim(line);
-    if (content.empty() || buses_.ports.size() > kThunderboltPortsMax) return;
+    if (content.empty() || is_full_) return;
     const size_t indent = IndentOf(line);
     if (content.find(" Bus ") != content.npos && content.ends_with(':')) {
+      is_full_ = buses_.ports.size() >= kThunderboltPortsMax;
+      if (is_full_) return;
       bus_indent_ = indent;
       buses_.ports.emplace_back();
-      peer_ = nullptr;
+      around_.clear();
+      services_indent_.reset();
       return;
     }
     if (buses_.ports.empty()) return;
@@ -161,48 +166,66 @@ class TextReader {
     std::string_view key, value;
     if (!SplitOnce(content, ":", key, value)) return;
     if (value.empty()) return TakeHeading(key, indent);
-    const bool in_peer = peer_ != nullptr && indent > peer_indent_;
+    Leave(indent);
+    v1::ThunderboltPeer* const peer = around_.empty() ? nullptr : around_.back().peer;
     if (key == "Domain UUID") {
-      (in_peer ? *peer_->mutable_domain_uuid() : *port.mutable_domain_uuid()) =
+      (peer != nullptr ? *peer->mutable_domain_uuid() : *port.mutable_domain_uuid()) =
           ToPlainText(value, kDeviceTextBytesMax);
-    } else if (key == "Device Name" && in_peer) {
-      peer_->set_device_name(ToPlainText(value, kDeviceTextBytesMax));
-    } else if (key == "Protocol ID" && in_peer) {
-      TakeProtocol(ParseUnsigned(value));
-    } else if (key == "UID" && !in_peer) {
+    } else if (peer != nullptr) {
+      if (key == "Device Name") peer->set_device_name(ToPlainText(value, kDeviceTextBytesMax));
+      if (key == "Protocol ID") TakeProtocol(ParseUnsigned(value), *peer);
+    } else if (key == "UID") {
       port.set_switch_uid(ToPlainText(value, kDeviceTextBytesMax));
-    } else if (key == "Status" && !in_peer) {
+    } else if (key == "Status") {
       if (value == "Device connected") port.set_connected(v1::FACT_YES);
       if (value == "No device connected") port.set_connected(v1::FACT_NO);
-    } else if (key == "Speed" && !in_peer) {
+    } else if (key == "Speed") {
       ReadSpeed(ToPlainText(value, kDeviceTextBytesMax), port);
-    } else if (key == "Receptacle" && !in_peer) {
+    } else if (key == "Receptacle") {
       const auto socket = ParseUnsigned(value);
       if (socket && *socket <= 64) port.set_socket(static_cast<uint32_t>(*socket));
     }
   }
 
-  // A heading two levels below the bus that is not "Port" or "Services" is a device.
+  // What stands less far in, or as far, is not within.
+  void Leave(size_t indent) {
+    while (!around_.empty() && around_.back().indent >= indent) around_.pop_back();
+    if (services_indent_ && *services_indent_ >= indent) services_indent_.reset();
+  }
+
+  // A heading within the bus that is not "Port" or "Services", nor a service's, is a device.
   void TakeHeading(std::string_view name, size_t indent) {
-    if (name == "Port" || name == "Services" || indent <= bus_indent_) return;
-    if (peer_ != nullptr && indent > peer_indent_) return;  // a service within the peer
+    if (indent <= bus_indent_) return;
+    Leave(indent);
+    if (name == "Services") services_indent_ = indent;
+    if (name.starts_with("Port") || services_indent_) return;
+    const auto between = std::count_if(around_.begin(), around_.end(), [](const Device& device) {
+      return device.peer->domain_uuid().empty();
+    });
     v1::ThunderboltPort& port = buses_.ports.back();
-    if (port.peers_size() >= kPeersPerPortMax) return;
-    peer_ = port.add_peers();
-    peer_->set_device_name(ToPlainText(name, kDeviceTextBytesMax));
-    peer_indent_ = indent;
+    const bool is_room = port.peers_size() < kPeersPerPortMax;
+    v1::ThunderboltPeer* peer = is_room ? port.add_peers() : &left_out_;
+    peer->set_device_name(ToPlainText(name, kDeviceTextBytesMax));
+    peer->set_devices_between(static_cast<uint32_t>(between));
+    around_.push_back({indent, peer});
   }
 
-  void TakeProtocol(std::optional<uint64_t> id) {
+  static void TakeProtocol(std::optional<uint64_t> id, v1::ThunderboltPeer& peer) {
     if (!id) return;
-    if (*id == kRdmaProtocolId) peer_->set_advertises_rdma(v1::FACT_YES);
-    if (peer_->advertises_rdma() == v1::FACT_UNKNOWN) peer_->set_advertises_rdma(v1::FACT_NO);
+    if (*id == kRdmaProtocolId) peer.set_advertises_rdma(v1::FACT_YES);
+    if (peer.advertises_rdma() == v1::FACT_UNKNOWN) peer.set_advertises_rdma(v1::FACT_NO);
   }
 
+  struct Device {
+    size_t indent;
+    v1::ThunderboltPeer* peer;
+  };
   ThunderboltBuses buses_;
-  v1::ThunderboltPeer* peer_ = nullptr;
+  std::vector<Device> around_;  // the line, the outermost first
+  std::optional<size_t> services_indent_;
+  v1::ThunderboltPeer left_out_;  // where there are more than kPeersPerPortMax
+  bool is_full_ = false;
   size_t bus_indent_ = 0;
-  size_t peer_indent_ = 0;
 };
 
 }  // namespace

@@ -37,11 +37,13 @@ CgroupMemory::CgroupMemory(const std::string& root) {
 
 void CgroupMemory::AddLevels(const std::string& mount, std::string path, bool is_v2) {
   // Inside a container the path may be the host's, and only the mount's top is ours to see; levels
-  // that are not there simply have no limit.
+  // that are not there simply have no limit. Of a process that was moved out of the container's own
+  // group the path leads up from there.
+  if ((path + "/").find("/../") != path.npos) path.clear();
   for (size_t i = 0; i < kCgroupLevelsMax; ++i) {
     while (path.ends_with('/')) path.pop_back();
     levels_.push_back({mount + path, is_v2});
-    if (path.empty() || path.find("..") != path.npos) break;
+    if (path.empty()) break;
     path.resize(path.rfind('/') == path.npos ? 0 : path.rfind('/'));
   }
 }

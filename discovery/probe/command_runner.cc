@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/utf8.h"
 #include "transport/spawn_attributes.h"
 
 namespace macrame::discovery {
@@ -190,6 +191,8 @@ class Execution {
   bool reaped_ = false;
 };
 
+constexpr size_t kWordsBytesMax = 200;
+
 std::string FirstLineOf(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -197,7 +200,8 @@ std::string FirstLineOf(const std::string& text) { return text.substr(0, text.fi
 std::string CommandLine(const Command& command) { return absl::StrJoin(command.argv, " "); }
 
 std::string DescribeOutcome(const Command& command, const CommandResult& result) {
-  const std::string words = FirstLineOf(result.err).substr(0, 200);
+  // What a program wrote may be of any bytes, and goes into messages.
+  const std::string words = AsUtf8(CutToBytes(FirstLineOf(result.err), kWordsBytesMax), "?");
   const std::string tail = words.empty() ? "" : absl::StrCat(": ", words);
   switch (result.outcome) {
     case CommandOutcome::kNotFound:

@@ -12,6 +12,7 @@
 #include "discovery/base/plain_text.h"
 #include "discovery/parsers/text_scan.h"
 #include "discovery/probe/linux_files.h"
+#include "discovery/probe/linux_power.h"
 #include "discovery/probe/linux_probe.h"
 #include "discovery/probe/machine_id.h"
 #include "discovery/probe/unknown_facts.h"
@@ -198,6 +199,9 @@ v1::Inventory CollectLinuxInventory(const std::string& root, const InventoryInpu
   ReadBootTime(root, inventory, unknown);
   inventory.set_boot_digest(BootDigest(ReadLine(root + "/proc/sys/kernel/random/boot_id")));
   ReadDisks(root, inputs, inventory, unknown);
+  if (const std::string why = WhyNoLinuxPower(root); !why.empty()) {
+    unknown.Add(reasons::kFactUnknown, "power_watts", why);
+  }
   if (inputs.mlx_working_set_bytes.value_or(0) > 0) {  // a GPU with memory of its own
     inventory.set_memory_gpu_usable_bytes(*inputs.mlx_working_set_bytes);
   }

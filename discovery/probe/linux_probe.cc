@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "discovery/parsers/text_scan.h"
 #include "discovery/probe/linux_files.h"
+#include "discovery/probe/linux_power.h"
 #include "discovery/probe/machine_id.h"
 
 namespace macrame::discovery {
@@ -34,9 +35,11 @@ double StallPercent(std::string_view psi, std::string_view who) {
   return 0;
 }
 
-// Mains off and a battery there; a machine without either runs on mains.
+// A battery that is emptied or beside mains that are off; a machine without either runs on mains.
+// Laptops that are charged by USB-C alone list no mains.
 bool OnBattery(const std::string& root) {
   bool has_battery = false;
+  bool is_emptied = false;
   bool has_mains = false;
   bool mains_online = false;
   size_t seen = 0;
@@ -46,13 +49,16 @@ bool OnBattery(const std::string& root) {
     const std::string folder = it->path().string();
     const std::string type = ReadLine(folder + "/type");
     // Mice and phones have batteries too.
-    if (type == "Battery" && ReadLine(folder + "/scope") != "Device") has_battery = true;
+    if (type == "Battery" && ReadLine(folder + "/scope") != "Device") {
+      has_battery = true;
+      is_emptied = is_emptied || ReadLine(folder + "/status") == "Discharging";
+    }
     if (type == "Mains" || type == "USB") {
       has_mains = has_mains || type == "Mains";
       mains_online = mains_online || ReadLine(folder + "/online") == "1";
     }
   }
-  return has_battery && has_mains && !mains_online;
+  return has_battery && !mains_online && (has_mains || is_emptied);
 }
 
 }  // namespace
@@ -101,7 +107,8 @@ std::optional<CpuTicks> ParseCpuTicks(std::string_view text) {
   return ticks;
 }
 
-LinuxProbe::LinuxProbe(std::string root) : root_(std::move(root)), cgroup_(root_) {}
+LinuxProbe::LinuxProbe(std::string root, CommandRunner* runner)
+    : root_(std::move(root)), runner_(runner), cgroup_(root_) {}
 
 v1::Inventory LinuxProbe::CollectInventory(const InventoryInputs& inputs) {
   return CollectLinuxInventory(root_, inputs);
@@ -131,14 +138,14 @@ std::optional<double> HottestCelsius(const std::string& root) {
   return hottest;
 }
 
-v1::NodeLoad LinuxProbe::CollectSlowLoad() {
+v1::NodeLoad LinuxProbe::CollectSlowLoad(MonotonicTime now) {
   v1::NodeLoad load;
-  load.set_power_watts(-1);
   const auto gpu = ReadNumber(root_ + "/sys/class/drm/card0/device/gpu_busy_percent");
   load.set_gpu_busy_ratio(gpu && *gpu <= 100 ? static_cast<double>(*gpu) / 100 : -1);
   load.set_thermal_state(Thermal());
   if (const auto hottest = HottestCelsius(root_)) load.set_temperature_celsius(*hottest);
   load.set_on_battery(OnBattery(root_));
+  energy_.Take(ReadLinuxPower(root_, runner_, load.on_battery()), now, load);
   return load;
 }
 

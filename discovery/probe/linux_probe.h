@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "discovery/probe/energy_counter.h"
 #include "discovery/probe/node_probe.h"
 
 namespace macrame::discovery {
@@ -50,10 +51,11 @@ std::optional<double> HottestCelsius(const std::string& root);
 
 class LinuxProbe : public NodeProbe {
  public:
-  explicit LinuxProbe(std::string root);
+  // Without a runner, what only nvidia-smi tells is not known.
+  explicit LinuxProbe(std::string root, CommandRunner* runner = nullptr);
 
   v1::Inventory CollectInventory(const InventoryInputs& inputs) override;
-  v1::NodeLoad CollectSlowLoad() override;
+  v1::NodeLoad CollectSlowLoad(MonotonicTime now) override;
   std::string CollectMachineId() override;
   void SampleFastLoad(v1::NodeLoad& load) override;
   std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() override { return {}; }
@@ -62,10 +64,12 @@ class LinuxProbe : public NodeProbe {
   v1::ThermalState Thermal();
 
   const std::string root_;
+  CommandRunner* const runner_;
   const CgroupMemory cgroup_;
   std::optional<CpuTicks> last_ticks_;           // owner thread
   double last_busy_ = 0;                         // owner thread
   std::optional<uint64_t> last_throttle_count_;  // worker thread
+  EnergyCounter energy_;                         // worker thread
 };
 
 }  // namespace macrame::discovery

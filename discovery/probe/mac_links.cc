@@ -10,6 +10,7 @@
 #include "discovery/probe/link_facts.h"
 #include "discovery/probe/mac_probe.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 
 namespace macrame::discovery {
 namespace {
@@ -70,7 +71,7 @@ class MacLinks {
       absl::StrAppend(&plain, plain.empty() ? "" : "\n",
                       ToPlainText(Untabbed(line), kOutputBytesMax));
     }
-    return plain.substr(0, kOutputBytesMax);
+    return std::string(CutToBytes(plain, kOutputBytesMax));
   }
 
   static std::string Untabbed(std::string_view line) {

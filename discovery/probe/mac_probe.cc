@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "discovery/parsers/link_parsers.h"
 #include "discovery/parsers/mac_parsers.h"
 #include "discovery/probe/link_facts.h"
+#include "discovery/probe/unknown_facts.h"
 
 namespace macrame::discovery {
 
@@ -30,6 +32,12 @@ Command IoregGpuCommand() {
 Command PmsetThermCommand() { return {.argv = {"pmset", "-g", "therm"}}; }
 Command PmsetBattCommand() { return {.argv = {"pmset", "-g", "batt"}}; }
 
+Command PowermetricsCommand() {
+  return {.argv = {"powermetrics", "--samplers", "cpu_power,gpu_power", "-n", "1", "-i",
+                   absl::StrCat(kPowermetricsWindow.count())},
+          .limit = kPowermetricsWindow + kCommandLimit};
+}
+
 Command HardwareOverviewCommand() {
   return {.argv = {"system_profiler", "SPHardwareDataType", "-json"}, .limit = kSlowCommandLimit};
 }
@@ -47,12 +55,37 @@ Command DfCommand(const std::vector<std::string>& paths) {
 }
 
 v1::Inventory MacProbe::CollectInventory(const InventoryInputs& inputs) {
-  return CollectMacInventory(runner_, inputs);
+  v1::Inventory inventory = CollectMacInventory(runner_, inputs);
+  if (is_refused_ || power_failures_ >= kPowerFailuresMax) {
+    UnknownFacts(inventory).AddCommand("power_watts", PowermetricsCommand(), last_answer_);
+  }
+  return inventory;
 }
 
-v1::NodeLoad MacProbe::CollectSlowLoad() {
+PowerReading MacProbe::Power(double gpu_busy_ratio) {
+  if (is_refused_) return {};
+  const bool is_busy = gpu_busy_ratio >= kBusyGpuRatio && power_failures_ < kPowerFailuresMax;
+  if (power_turns_ > 0 && power_turns_ < kIdlePowerTurns && !is_busy) {
+    ++power_turns_;
+    return last_power_;
+  }
+  power_turns_ = 1;
+  last_answer_ = runner_.Run(PowermetricsCommand());
+  last_power_ = {};
+  const auto power = last_answer_.Succeeded() ? ParsePowermetrics(last_answer_.out) : std::nullopt;
+  if (power) {
+    last_power_.powers.push_back(*power);
+    power_failures_ = 0;
+    return last_power_;
+  }
+  ++power_failures_;
+  is_refused_ =
+      last_answer_.outcome == CommandOutcome::kNotFound || WantsSuperuser(last_answer_.err);
+  return {};
+}
+
+v1::NodeLoad MacProbe::CollectSlowLoad(MonotonicTime now) {
   v1::NodeLoad load;
-  load.set_power_watts(-1);
   // sysctl fails as a whole when one name is unknown, yet prints the others.
   const auto values = ParseSysctl(runner_.Run(SysctlLoadCommand()).out);
   const auto value = [&values](const char* name) {
@@ -81,6 +114,7 @@ v1::NodeLoad MacProbe::CollectSlowLoad() {
       ParseIoregGpu(runner_.Run(IoregGpuCommand()).out).busy_ratio.value_or(-1));
   load.set_thermal_state(ParsePmsetTherm(runner_.Run(PmsetThermCommand()).out));
   load.set_on_battery(ParsePmsetOnBattery(runner_.Run(PmsetBattCommand()).out).value_or(false));
+  energy_.Take(Power(load.gpu_busy_ratio()), now, load);
   return load;
 }
 

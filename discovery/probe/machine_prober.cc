@@ -27,7 +27,7 @@ class MachineProber::Impl : public std::enable_shared_from_this<MachineProber::I
     on_change_ = std::move(on_change);
     running_ = true;
     *kinds_ = probe_->CollectInterfaceKinds();
-    slow_load_ = probe_->CollectSlowLoad();
+    slow_load_ = probe_->CollectSlowLoad(dispatcher_.Now());
     Take(probe_->CollectInventory(inputs_));
     ArmInventory();
     ArmLoad();
@@ -122,7 +122,7 @@ class MachineProber::Impl : public std::enable_shared_from_this<MachineProber::I
   void AskLoad() {
     boost::asio::post(worker_,
                       [weak = weak_from_this(), probe = probe_.get(), dispatcher = &dispatcher_] {
-                        auto load = probe->CollectSlowLoad();
+                        auto load = probe->CollectSlowLoad(dispatcher->Now());
                         dispatcher->Post([weak, load = std::move(load)] {
                           const auto self = weak.lock();
                           if (!self || !self->running_) return;

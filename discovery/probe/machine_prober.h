@@ -23,7 +23,7 @@ class MachineProber final : public InventoryProber {
     Duration inventory_interval = std::chrono::seconds(60);
     Duration load_interval = std::chrono::seconds(10);  // of what only commands can tell
     std::string root;                                   // Linux: below which /proc and /sys are
-    CommandRunner* runner = nullptr;  // a Mac's commands; null: real ones. Outlives the prober.
+    CommandRunner* runner = nullptr;  // commands; null: real ones. Outlives the prober.
   };
 
   MachineProber(transport::Dispatcher& dispatcher, InventoryInputs inputs, Options options);

@@ -9,6 +9,7 @@
 #include "discovery/probe/command_runner.h"
 #include "discovery/probe/inventory.h"
 #include "macrame/v1/node.pb.h"
+#include "proto/monotonic_time.h"
 
 namespace macrame::discovery {
 
@@ -19,8 +20,8 @@ class NodeProbe {
   virtual v1::Inventory CollectInventory(const InventoryInputs& inputs) = 0;
   // What may be slow to ask: GPU, thermal state, battery, and on a Mac without better means
   // everything else. Worker thread, never two at once. power_watts and gpu_busy_ratio are -1 when
-  // not known.
-  virtual v1::NodeLoad CollectSlowLoad() = 0;
+  // not known. `now` rises from call to call: energy is counted between them.
+  virtual v1::NodeLoad CollectSlowLoad(MonotonicTime now) = 0;
   // Overwrites in `load` what can be had within a millisecond. Owner thread, at the same time as
   // the others.
   virtual void SampleFastLoad(v1::NodeLoad& load) = 0;
@@ -31,7 +32,7 @@ class NodeProbe {
   virtual std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() = 0;
 };
 
-// Of this machine. `root` is for Linux, `runner` for a Mac; it outlives the probe.
+// Of this machine. `root` is for Linux; `runner` outlives the probe.
 std::unique_ptr<NodeProbe> MakeNodeProbe(const std::string& root, CommandRunner& runner);
 // The kind of an interface without asking any command: sysfs or the name alone.
 v1::InterfaceKind QuickInterfaceKind(const std::string& root, const std::string& name);

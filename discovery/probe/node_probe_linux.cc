@@ -8,7 +8,7 @@ namespace macrame::discovery {
 std::unique_ptr<NodeProbe> MakeNodeProbe(const std::string& root, CommandRunner& runner) {
   // A folder of commands that answer for a Mac makes this machine one.
   if (IsMacByCommands()) return std::make_unique<MacProbe>(runner);
-  return std::make_unique<LinuxProbe>(root);
+  return std::make_unique<LinuxProbe>(root, &runner);
 }
 
 v1::InterfaceKind QuickInterfaceKind(const std::string& root, const std::string& name) {

@@ -9,6 +9,7 @@
 #include "discovery/probe/command_runner.h"
 #include "macrame/v1/node.pb.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 
 namespace macrame::discovery {
 
@@ -20,7 +21,7 @@ class UnknownFacts {
   void Add(std::string_view code, const std::string& fact, const std::string& why,
            const std::string& evidence = "") {
     v1::Reason reason = MakeReason(code, absl::StrCat(fact, ": ", why), inventory_.node_id());
-    reason.set_evidence(evidence.substr(0, 200));
+    reason.set_evidence(AsUtf8(CutToBytes(evidence, kEvidenceBytesMax), "?"));
     *inventory_.add_unknown() = reason;
   }
 
@@ -41,6 +42,8 @@ class UnknownFacts {
   }
 
  private:
+  static constexpr size_t kEvidenceBytesMax = 200;
+
   v1::Inventory& inventory_;
 };
 

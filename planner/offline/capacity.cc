@@ -66,17 +66,25 @@ std::string RoundMoney(const Inputs& inputs, double amount) {
 }
 
 // In a sum, so that it can be done again: as many decimals as count.
-std::string Exact(const Inputs& inputs, double amount) {
+std::string Exact(const Inputs& inputs, double amount, int decimals = 4) {
   if (amount == std::floor(amount)) return RoundMoney(inputs, amount);
-  std::string text = absl::StrFormat("%s%.4f", inputs.currency, amount);
-  const size_t pence = text.find('.') + 3;
+  std::string text = absl::StrFormat("%s%.*f", inputs.currency, decimals, amount);
+  const size_t pence = text.rfind('.') + 3;
   while (text.size() > pence && text.back() == '0') text.pop_back();
   return text;
 }
 
+// Of a kilowatt hour.
+std::string Tariff(const Inputs& inputs) {
+  constexpr int kDecimals = 6;
+  const bool is_whole = inputs.tariff == std::floor(inputs.tariff);
+  return is_whole ? Money(inputs, inputs.tariff) : Exact(inputs, inputs.tariff, kDecimals);
+}
+
 std::string Plain(double value) {
-  return value == std::floor(value) ? absl::StrFormat("%.0f", value)
-                                    : absl::StrFormat("%.2f", value);
+  constexpr double kRounding = 1e-9;  // 100 × 0.58 is not quite 58
+  return std::abs(value - std::round(value)) < kRounding ? absl::StrFormat("%.0f", value)
+                                                         : absl::StrFormat("%.2f", value);
 }
 
 void AddLine(const std::string& what, const std::string& sum, const std::string& result,
@@ -90,7 +98,7 @@ void AddLine(const std::string& what, const std::string& sum, const std::string&
 absl::Status Check(const v1::CapacityQuestion& question) {
   for (const double value :
        {question.price(), question.tariff(), question.duty(), question.peak_watts(),
-        question.idle_watts(), question.cloud_price()}) {
+        question.idle_watts(), question.cloud_price(), question.tokens_per_second()}) {
     if (!(value >= 0 && value < 1e12)) {
       return absl::InvalidArgumentError(absl::StrCat("a figure of ", value, " makes no sense"));
     }
@@ -204,15 +212,17 @@ absl::StatusOr<Inputs> ReadInputs(const v1::CapacityQuestion& question) {
 // Energy and hardware, a user and month.
 void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* report) {
   const std::string users = absl::StrCat(inputs.users);
+  constexpr int kDecimalsOfAnHour = 8;  // of which a month has many
   double energy = 0, idle = 0;
   if (inputs.peak_watts > 0) {
     const double hour = inputs.peak_watts / 1000 * inputs.tariff;
     AddLine("energy of an hour at peak",
-            absl::StrCat(Plain(inputs.peak_watts), " W / 1000 × ", Money(inputs, inputs.tariff)),
+            absl::StrCat(Plain(inputs.peak_watts), " W / 1000 × ", Tariff(inputs)),
             Money(inputs, hour), report);
     energy = hour * kHoursPerMonth * inputs.duty;
     AddLine("energy of a month, all machines",
-            absl::StrCat(Exact(inputs, hour), " × 24 h × 30 d × ", Plain(100 * inputs.duty), " %"),
+            absl::StrCat(Exact(inputs, hour, kDecimalsOfAnHour), " × 24 h × 30 d × ",
+                         Plain(100 * inputs.duty), " %"),
             Money(inputs, energy), report);
     AddLine("energy, a user and month", absl::StrCat(Exact(inputs, energy), " / ", users),
             Money(inputs, energy / inputs.users), report);
@@ -230,7 +240,7 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
     idle = inputs.idle_watts / 1000 * kHoursPerMonth * (1 - inputs.duty) * inputs.tariff;
     AddLine("energy of the idle hours of a month",
             absl::StrCat(Plain(inputs.idle_watts), " W / 1000 × 24 h × 30 d × ",
-                         Plain(100 * (1 - inputs.duty)), " % × ", Money(inputs, inputs.tariff)),
+                         Plain(100 * (1 - inputs.duty)), " % × ", Tariff(inputs)),
             Money(inputs, idle), report);
     AddLine("energy with idle hours, a user and month",
             absl::StrCat("(", Exact(inputs, energy), " + ", Exact(inputs, idle), ") / ", users),

@@ -194,6 +194,24 @@ std::string WhatWasMeant(const std::vector<CatalogueEntry>& entries,
   return near.empty() ? "" : absl::StrCat("; did you mean '", called[near], "'?");
 }
 
+const std::set<std::string>& LatentKeys() {
+  static const std::set<std::string> known = {"kv_rank", "q_rank", "nope",
+                                              "rope",    "value",  "index"};
+  return known;
+}
+
+std::string UnknownKeyOf(const YAML::Node& node, const std::set<std::string>& known) {
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const std::string key = entry.first.as<std::string>();
+    if (!seen.insert(key).second) return absl::StrCat("'", key, "' stands there twice");
+    if (known.count(key) > 0) continue;
+    return absl::StrCat("'", key, "' is not a key that is known",
+                        DidYouMean(key, {known.begin(), known.end()}));
+  }
+  return "";
+}
+
 // What is wrong with the first key of an entry that means nothing; empty: there is none.
 std::string UnknownKey(const YAML::Node& node) {
   static const std::set<std::string> known = {"name",
@@ -230,13 +248,35 @@ std::string UnknownKey(const YAML::Node& node) {
                                               "engine",
                                               "splits",
                                               "bits"};
-  std::set<std::string> seen;
-  for (const auto& entry : node) {
-    const std::string key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return absl::StrCat("'", key, "' stands there twice");
-    if (known.count(key) > 0) continue;
-    return absl::StrCat("'", key, "' is not a key that is known",
-                        DidYouMean(key, {known.begin(), known.end()}));
+  for (const char* widths : {"latent", "bytes"}) {
+    if (node[widths] && !node[widths].IsMap()) {
+      return absl::StrCat("'", widths, "' holds keys with numbers, such as '{",
+                          widths == std::string_view("bytes") ? "4: 61000000000" : "kv_rank: 512",
+                          "}'");
+    }
+  }
+  std::string wrong = UnknownKeyOf(node, known);
+  if (!wrong.empty() || !node["latent"]) return wrong;
+  wrong = UnknownKeyOf(node["latent"], LatentKeys());
+  return wrong.empty() ? "" : absl::StrCat("latent: ", wrong);
+}
+
+// Numbers that can't both be true; empty: there are none.
+std::string Contradiction(const CatalogueEntry& entry) {
+  const auto more = [](const char* part, double of_part, const char* whole, double of_whole) {
+    return absl::StrCat("'", part, "' (", of_part, ") is more than '", whole, "' (", of_whole, ")");
+  };
+  if (entry.experts > 0 && entry.active > entry.experts) {
+    return more("active", entry.active, "experts", entry.experts);
+  }
+  if (entry.heads > 0 && entry.kv_heads > entry.heads) {
+    return more("kv_heads", entry.kv_heads, "heads", entry.heads);
+  }
+  if (entry.parameters > 0 && entry.active_parameters > entry.parameters) {
+    return more("active_parameters", entry.active_parameters, "parameters", entry.parameters);
+  }
+  if (entry.dense_layers > entry.layers) {
+    return more("dense_layers", entry.dense_layers, "layers", entry.layers);
   }
   return "";
 }
@@ -297,7 +337,7 @@ CatalogueEntry ReadEntry(const YAML::Node& node) {
   return entry;
 }
 
-// The first number that no model has; sizes made of the others stay far below 2^64.
+// The first number that no model has.
 std::string TooLarge(const CatalogueEntry& entry) {
   constexpr uint32_t kWidthMax = 1U << 20;
   constexpr uint32_t kVocabMax = 1U << 24;
@@ -332,6 +372,20 @@ std::string TooLarge(const CatalogueEntry& entry) {
     if (is_wrong) return key;
   }
   return "";
+}
+
+// Of numbers each of which may be: all layers together stay far below 2^63 bytes.
+std::string TooLargeTogether(const CatalogueEntry& entry) {
+  constexpr double kWeightsOfLayerMax = 1e14;
+  const double hidden = entry.hidden;
+  const double experts = 3 * std::max<double>(hidden, entry.expert_hidden) * entry.expert_width *
+                         (static_cast<double>(entry.experts) + entry.shared);
+  const double weights = AttentionWeights(entry) + experts + 3 * hidden * entry.intermediate +
+                         hidden * entry.experts + 2 * hidden * entry.expert_hidden;
+  return weights <= kWeightsOfLayerMax
+             ? ""
+             : absl::StrCat("its numbers make a layer of ", weights, " weights, and no model has ",
+                            "more than ", kWeightsOfLayerMax);
 }
 
 // What is wrong with the engine that an entry names; empty: nothing.
@@ -378,14 +432,15 @@ absl::StatusOr<std::vector<CatalogueEntry>> ReadCatalogue(const std::string& yam
           "model entries: 'models' is a list: each entry begins with '- {name: '");
     }
     for (const YAML::Node& node : list) {
-      if (!node.IsMap() || !node["name"]) {
+      if (!node.IsMap() || !node["name"] || node["name"].as<std::string>().empty()) {
         return absl::InvalidArgumentError(
             absl::StrCat("model entry ", entries.size() + 1, " has no 'name'"));
       }
-      CatalogueEntry entry = ReadEntry(node);
       if (const std::string wrong = UnknownKey(node); !wrong.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, ": ", wrong));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the entry of ", node["name"].as<std::string>(), ": ", wrong));
       }
+      CatalogueEntry entry = ReadEntry(node);
       if (entry.bits == 1 || entry.bits > 32) {
         return absl::InvalidArgumentError(
             absl::StrCat("the entry of ", entry.name, ": 'bits' of a weight are between 2 and 32"));
@@ -401,6 +456,10 @@ absl::StatusOr<std::vector<CatalogueEntry>> ReadCatalogue(const std::string& yam
         return absl::InvalidArgumentError(absl::StrCat(
             "the entry of ", entry.name, " has no sensible number of layers or hidden size"));
       }
+      for (const std::string& wrong : {Contradiction(entry), TooLargeTogether(entry)}) {
+        if (wrong.empty()) continue;
+        return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, ": ", wrong));
+      }
       if (!HasShape(entry) && entry.active_parameters == 0) {
         return absl::InvalidArgumentError(absl::StrCat(
             "the entry of ", entry.name, " does not say how large it is: it needs 'heads', ",
@@ -415,9 +474,13 @@ absl::StatusOr<std::vector<CatalogueEntry>> ReadCatalogue(const std::string& yam
     }
   } catch (const YAML::Exception& error) {
     const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model entries: line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": ",
-        kind ? "a value of the wrong kind: text, or a number" : error.msg));
+    const std::string place =
+        error.mark.is_null()
+            ? ""
+            : absl::StrCat("line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": ");
+    return absl::InvalidArgumentError(
+        absl::StrCat("model entries: ", place,
+                     kind ? "a value of the wrong kind: text, or a number" : error.msg));
   }
   return entries;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/chip_table.h"
 #include "planner/link_costs.h"
@@ -34,11 +35,18 @@ struct Fault {
   std::string what;
 };
 
+std::string PlaceText(const YAML::Mark& mark) {
+  return mark.is_null() ? ""
+                        : absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ");
+}
+
 double Number(const YAML::Node& node, const char* key, double otherwise, double most) {
   if (!node[key]) return otherwise;
   const double value = node[key].as<double>();
   if (!(value >= 0 && value <= most)) {
-    throw Fault{absl::StrCat("'", key, "' is ", value, "; between 0 and ", most, " makes sense")};
+    throw Fault{absl::StrCat(PlaceText(node[key].Mark()), "'", key, "' is ",
+                             absl::StrFormat("%.10g; between 0 and %.10g", value, most),
+                             " makes sense")};
   }
   return value;
 }
@@ -60,11 +68,6 @@ bool Flag(const YAML::Node& node, const char* key, bool otherwise) {
   return node[key] ? node[key].as<bool>() : otherwise;
 }
 
-std::string PlaceText(const YAML::Mark& mark) {
-  return mark.is_null() ? ""
-                        : absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ");
-}
-
 void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& known) {
   if (!node.IsMap()) {
     throw Fault{absl::StrCat(PlaceText(node.Mark()), "keys with values are expected, such as '",
@@ -77,7 +80,8 @@ void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& know
       throw Fault{absl::StrCat(PlaceText(entry.first.Mark()), "'", key, "' stands there twice")};
     }
     if (known.count(key) > 0) continue;
-    throw Fault{absl::StrCat("'", key, "' is not a key that is known",
+    throw Fault{absl::StrCat(PlaceText(entry.first.Mark()), "'", key,
+                             "' is not a key that is known",
                              DidYouMean(key, {known.begin(), known.end()}))};
   }
 }
@@ -285,15 +289,22 @@ void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
   for (const YAML::Node& node : links) {
     RefuseUnknownKeys(node, {"between", "medium", "rdma", "round_trip_us", "gbit_s",
                              "rdma_round_trip_us", "rdma_gbit_s", "one_way"});
-    if (!node["between"] || node["between"].size() != 2) {
-      throw Fault{"a link needs 'between: [one node, another]'"};
+    if (!node["between"] || !node["between"].IsSequence() || node["between"].size() != 2) {
+      throw Fault{
+          absl::StrCat(PlaceText(node.Mark()), "a link needs 'between: [one node, another]'")};
     }
     const std::string a = node["between"][0].as<std::string>();
     const std::string b = node["between"][1].as<std::string>();
     const v1::PlannerNode &from = NodeNamed(*request, a), &to = NodeNamed(*request, b);
     const bool can = CanHaveRdma(from) && CanHaveRdma(to);
-    if (a == b) throw Fault{absl::StrCat("a link from '", a, "' to itself")};
+    if (a == b)
+      throw Fault{absl::StrCat(PlaceText(node.Mark()), "a link from '", a, "' to itself")};
     v1::PlannerLink link = ReadLink(node, "thunderbolt");
+    if (link.backends().empty() && Flag(node, "rdma", false)) {
+      throw Fault{absl::StrCat(PlaceText(node.Mark()),
+                               "'rdma' goes over some medium; 'none' keeps ", a, " and ", b,
+                               " apart")};
+    }
     const bool cable = link.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
     if (cable && Flag(node, "rdma", false) && !can) {
       throw Fault{absl::StrCat("RDMA over Thunderbolt needs Thunderbolt 5 at both ends, and RDMA ",
@@ -341,9 +352,13 @@ LoadedModel ReadLoaded(const YAML::Node& node, v1::PlanRequest* request) {
   }
   LoadedModel loaded;
   loaded.name = node["name"].as<std::string>();
+  std::set<std::string> seen;
   for (const auto& entry : node["gib"]) {
     const std::string name = entry.first.as<std::string>();
     NodeNamed(*request, name);
+    if (!seen.insert(name).second) {
+      throw Fault{absl::StrCat(PlaceText(entry.first.Mark()), "'", name, "' stands there twice")};
+    }
     const uint64_t bytes = Memory(node["gib"], name.c_str(), 0);
     loaded.bytes[name] = bytes;
     for (v1::PlannerNode& holder : *request->mutable_nodes()) {

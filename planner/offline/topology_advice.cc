@@ -452,7 +452,11 @@ v1::TopologyAdvice AdviseOnTopology(const CabledMachines& machines,
   const size_t able = std::count_if(machines.begin(), machines.end(),
                                     [](const CabledMachine& one) { return !one.sockets.empty(); });
   const Cabling way = options.empty() ? Cabling() : options[0].way;
-  if (options.empty()) {
+  if (options.empty() && able >= 2) {
+    advice.add_notes(absl::StrCat(
+        able, " machines can do RDMA, and one of them has a single socket for it: no ring and no ",
+        "mesh of all of them can be cabled; a pair of two is what there is"));
+  } else if (options.empty()) {
     advice.add_notes(
         "fewer than two machines can do RDMA: a Thunderbolt cable with IP over it is the best "
         "between two of them, else the fastest Ethernet that both have");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 
 namespace macrame::runtime {
 namespace {
@@ -229,10 +230,12 @@ int ErrnoOf(absl::string_view line) {
   for (const absl::string_view mark : {"errno=", "errno ", "error: ", "error code ", " ("}) {
     const size_t at = line.rfind(mark);
     if (at == absl::string_view::npos) continue;
-    absl::string_view rest = line.substr(at + mark.size());
-    rest = rest.substr(0, rest.find_first_not_of("0123456789"));
+    const absl::string_view rest = line.substr(at + mark.size());
+    const size_t end = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    // "(2 available)" is no errno.
+    if (mark.back() == '(' && rest.substr(end, 1) != ")") continue;
     int number = 0;
-    if (!rest.empty() && absl::SimpleAtoi(rest, &number)) return number;
+    if (end > 0 && absl::SimpleAtoi(rest.substr(0, end), &number)) return number;
   }
   return -1;
 }
@@ -303,10 +306,31 @@ RecognisedMessage Make(const Known& known, const std::string& line) {
   const absl::string_view code = CodeByErrno(known, line);
   found.reason = MakeReason(std::string_view(code.data(), code.size()),
                             absl::StrCat(known.means, ErrnoText(line)));
-  found.reason.set_evidence(line.substr(0, kEvidenceBytesMax));
+  found.reason.set_evidence(AsUtf8(CutToBytes(line, kEvidenceBytesMax), "?"));
   found.is_symptom = known.is_symptom;
   found.phase = std::string(known.phase);
   return found;
+}
+
+// "rank 0 of 1" is not in "rank 0 of 16".
+bool Contains(absl::string_view line, absl::string_view part) {
+  for (size_t at = line.find(part); at != absl::string_view::npos; at = line.find(part, at + 1)) {
+    const absl::string_view rest = line.substr(at + part.size());
+    const bool both_digits = !rest.empty() && absl::ascii_isdigit(part.back()) &&
+                             absl::ascii_isdigit(static_cast<unsigned char>(rest.front()));
+    if (!both_digits) return true;
+  }
+  return false;
+}
+
+// Waiting is no failure by itself, and a cause outweighs what followed from it.
+int WeightOf(const RecognisedMessage& message) {
+  const std::string& evidence = message.reason.evidence();
+  const bool waits = absl::StrContains(evidence, "Connection attempt") ||
+                     absl::StrContains(evidence, "[ring] Attempt");
+  if (waits) return 0;
+  if (message.reason.code() == reasons::kPeerLost) return 1;
+  return message.is_symptom ? 2 : 3;
 }
 
 // Ours: "reason: CODE" lines of a rank's termination message, and what the loader says about
@@ -335,7 +359,7 @@ std::optional<RecognisedMessage> RecogniseMessage(std::string_view text) {
     const std::string line = Plain(raw);
     if (line.empty()) continue;
     for (const Known& known : kKnown) {
-      if (absl::StrContains(line, known.part)) return Make(known, line);
+      if (Contains(line, known.part)) return Make(known, line);
     }
     if (std::optional<RecognisedMessage> other = RecogniseOther(line)) return other;
   }
@@ -349,16 +373,7 @@ std::optional<RecognisedMessage> RecogniseLastLines(std::string_view last_lines)
     std::optional<RecognisedMessage> found =
         RecogniseMessage(std::string_view(line.data(), line.size()));
     if (!found.has_value()) continue;
-    // Waiting is no failure by itself, and a cause outweighs what followed from it.
-    const auto weight = [](const RecognisedMessage& message) {
-      const std::string& evidence = message.reason.evidence();
-      const bool waits = absl::StrContains(evidence, "Connection attempt") ||
-                         absl::StrContains(evidence, "[ring] Attempt");
-      if (waits) return 0;
-      if (message.reason.code() == reasons::kPeerLost) return 1;
-      return message.is_symptom ? 2 : 3;
-    };
-    if (!best.has_value() || weight(*found) > weight(*best)) best = std::move(found);
+    if (!best.has_value() || WeightOf(*found) > WeightOf(*best)) best = std::move(found);
   }
   return best;
 }
@@ -366,13 +381,10 @@ std::optional<RecognisedMessage> RecogniseLastLines(std::string_view last_lines)
 std::optional<std::pair<int, RecognisedMessage>> RecogniseGang(
     const std::vector<RankWords>& ranks) {
   std::optional<std::pair<int, RecognisedMessage>> best;
-  const auto weight = [](const RecognisedMessage& message) {
-    return message.reason.code() == reasons::kPeerLost ? 0 : message.is_symptom ? 1 : 2;
-  };
   for (const RankWords& rank : ranks) {
     std::optional<RecognisedMessage> found = RecogniseLastLines(rank.text);
     if (!found.has_value()) continue;
-    if (!best.has_value() || weight(*found) > weight(best->second)) {
+    if (!best.has_value() || WeightOf(*found) > WeightOf(best->second)) {
       best.emplace(rank.rank, *std::move(found));
     }
   }

@@ -326,6 +326,10 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
 }
 
 absl::Status GangLink::MeetForLibrary(const v1::LaunchSpec& spec) {
+  if (spec.rendezvous_address().empty()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kCoordinator,
+                        absl::StrCat("rank ", spec.rank(), " knows no address to meet rank 0 at"));
+  }
   const int own = spec.rank() == 0 ? std::exchange(bound_.ring, -1) : -1;
   FreeRingAddress();
   return MeetAtRendezvous(

@@ -88,7 +88,10 @@ absl::Status Visit(const RendezvousPlace& place, milliseconds limit) {
 }  // namespace
 
 absl::Status MeetAtRendezvous(const RendezvousPlace& place, milliseconds limit) {
-  if (place.world_size <= 1) return absl::OkStatus();
+  if (place.world_size <= 1) {
+    StreamSocket(place.listen_fd).Close();
+    return absl::OkStatus();
+  }
   return place.rank == 0 ? Host(place, limit) : Visit(place, limit);
 }
 

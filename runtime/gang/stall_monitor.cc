@@ -171,8 +171,11 @@ std::optional<Stall> StallMonitor::FindStanding() const {
     worst_over = over;
   }
   if (!worst.has_value()) return std::nullopt;
-  const Beat& beat = ranks_[*worst].beat;
-  return Stall{worst, absl::StrCat("rank ", *worst, " makes no progress: for ", Ms(beat.standing),
+  // One that has not begun the step had nothing to do before the others did.
+  const Watched& rank = ranks_[*worst];
+  const Duration still =
+      rank.behind_since.has_value() ? clock_.now() - *rank.behind_since : rank.beat.standing;
+  return Stall{worst, absl::StrCat("rank ", *worst, " makes no progress: for ", Ms(still),
                                    " ms nothing got done; ", Places())};
 }
 

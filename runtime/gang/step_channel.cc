@@ -15,6 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr char kOutOfTurn[] = "it spoke out of turn";
+
 absl::Status ConnectFailed(std::string message) {
   return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kConnectFailed, std::move(message));
 }
@@ -117,6 +119,7 @@ absl::Status StepLeader::AwaitLoaded() {
     Report report;
     const absl::Status status = ReadReport(*rank, report);
     if (!status.ok()) return status;
+    if (report.kind != ReportKind::kLoaded) return RankGone(*rank, kOutOfTurn);
     if (!loaded[*rank]) ++count;
     loaded[*rank] = true;
   }
@@ -135,7 +138,7 @@ absl::Status StepLeader::WaitForLoss(milliseconds limit,
     on_cold(*rank, report);
     return absl::OkStatus();
   }
-  return status.ok() ? RankGone(*rank, "it spoke out of turn") : status;
+  return status.ok() ? RankGone(*rank, kOutOfTurn) : status;
 }
 
 void StepLeader::ShutDown() {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/utf8.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -243,7 +244,7 @@ std::string EncodeReport(const Report& report) {
     Put(out, report.cold_blocks);
     return out;
   }
-  out += report.text.substr(0, kReportTextBytesMax);
+  out += CutToBytes(report.text, kReportTextBytesMax);
   return out;
 }
 

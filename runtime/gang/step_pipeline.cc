@@ -15,7 +15,7 @@ absl::Status StepPipeline::Send(std::span<const std::byte> hidden, size_t result
     Result& oldest = results_.front();
     sent = group_.SendAndReceive(hidden, next_,
                                  std::as_writable_bytes(std::span<float>(oldest.floats)), last_);
-    oldest.is_here = true;
+    oldest.is_here = sent.ok();
   } else {
     sent = group_.SendTo(hidden, next_);
   }

@@ -149,8 +149,11 @@ class Planner {
   double Number(std::string_view key, std::optional<double> fallback = std::nullopt) const {
     const auto value = model_.Number(Key(key));
     if (!value.has_value() && fallback.has_value()) return *fallback;
-    if (!value.has_value() || !(*value > 0)) {
+    if (!value.has_value()) {
       throw Fault{reasons::kModelConfigInvalid, absl::StrCat("the metadata has no ", Key(key))};
+    }
+    if (!(*value > 0) || !std::isfinite(*value)) {
+      throw Fault{reasons::kModelConfigInvalid, absl::StrCat(Key(key), " is ", *value)};
     }
     return *value;
   }
@@ -205,7 +208,8 @@ class Planner {
 
   // Mixtures without a dense layer may not say how wide one would be.
   std::optional<uint64_t> FeedForwardFallback() const {
-    if (!architecture_->has_experts) return std::nullopt;
+    const bool is_said = model_.Integer(Key("feed_forward_length")).has_value();
+    if (!architecture_->has_experts || is_said) return std::nullopt;
     return Size("expert_feed_forward_length");
   }
 
@@ -232,7 +236,8 @@ class Planner {
     const std::vector<std::string> words = absl::StrSplit(stem, '.');
     if (words.size() == 1) return Lookup(kModules, words[0]);
     uint64_t layer = 0;
-    if (words.size() != 3 || words[0] != "blk" || !absl::SimpleAtoi(words[1], &layer)) {
+    if (words.size() != 3 || words[0] != "blk" || !absl::SimpleAtoi(words[1], &layer) ||
+        absl::StrCat(layer) != words[1]) {
       return std::nullopt;
     }
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -294,14 +299,14 @@ class Planner {
       return;
     }
     const std::string kind = model_.Text(Key("rope.scaling.type")).value_or("none");
-    const double factor = model_.Number(Key("rope.scaling.factor")).value_or(1.0);
-    if (kind == "none" || (kind == "linear" && factor == 1.0)) return;
+    if (kind == "none") return;
     if (kind != "linear") {
       Unsupported(absl::StrCat("rope scaling '", absl::CHexEscape(kind),
                                "' is not implemented; linear is, and "
                                "Llama 3's factors"));
     }
-    plan_.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
+    const double factor = Number("rope.scaling.factor", 1.0);
+    if (factor != 1.0) plan_.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
   }
 
   // The factors that Llama 3's scaling gives, by its published formula (config "rope_type":
@@ -328,7 +333,9 @@ class Planner {
       const double part = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim_);
       const double wave = 2.0 * std::numbers::pi * std::pow(base, part);
       const double expected = Llama3Factor(wave, factor, kOriginalContext);
-      if (std::abs(FloatAt(*form, tensor.data, i) - expected) > 1e-3 * expected) {
+      // False of what is no number.
+      const bool is_near = std::abs(FloatAt(*form, tensor.data, i) - expected) <= 1e-3 * expected;
+      if (!is_near) {
         Unsupported(absl::StrCat("tensor '", kRopeFactors,
                                  "' is not Llama 3's scaling of 8,192 "
                                  "positions"));

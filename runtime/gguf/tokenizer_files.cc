@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -251,6 +252,10 @@ class Builder {
     if (scores == nullptr || scores->size() != tokens_->size()) {
       throw Fault{"tokenizer.ggml.scores does not have a score for each token"};
     }
+    const auto is_none = [](double score) { return std::isnan(score); };
+    if (std::any_of(scores->begin(), scores->end(), is_none)) {
+      throw Fault{"tokenizer.ggml.scores has a score that is no number"};
+    }
     struct Merge {
       std::string_view left, right;
       double score;
@@ -341,7 +346,7 @@ class Builder {
     for (const auto& [ours, theirs] : {std::pair{"temperature", "temp"},
                                        std::pair{"top_p", "top_p"}, std::pair{"min_p", "min_p"}}) {
       const auto value = model_.Number(absl::StrCat("general.sampling.", theirs));
-      if (value.has_value()) config[ours] = *value;
+      if (value.has_value() && std::isfinite(*value)) config[ours] = *value;
     }
     if (const auto top_k = model_.Integer("general.sampling.top_k"); top_k.has_value()) {
       config["top_k"] = *top_k;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/model/config_json.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 #include "runtime/model/weight_files.h"
@@ -19,8 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr QuantizationTraits kMxfp4Traits = {4, 32, QuantizationMode::kMxfp4};
-
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& where,
                                           QuantizationTraits fallback) {
@@ -227,37 +226,12 @@ QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   return found == quantization_overrides.end() ? quantization : found->second;
 }
 
-std::string WithoutInfinities(std::string_view text) {
-  constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"Infinity", "1e308"},
-                                                                      {"NaN", "null"}};
-  std::string out;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') quoted = !quoted;
-    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
-    const auto word = std::find_if(std::begin(kWords), std::end(kWords), [&](const auto& known) {
-      return !quoted && text.substr(i, known.first.size()) == known.first;
-    });
-    if (word == std::end(kWords)) {
-      out += text[i];
-    } else {
-      out += word->second;
-      i += word->first.size() - 1;
-    }
-  }
-  return out;
-}
-
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              const std::string& folder) {
-  const json config =
-      json::parse(WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
-                        absl::StrCat(folder, "/config.json is not a JSON object"));
-  }
+  const auto config = ParseConfigObject(config_json, folder);
+  if (!config.ok()) return config.status();
   try {
-    return Read(config);
+    return Read(*config);
   } catch (const ConfigError& error) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, error.code,
                         absl::StrCat(folder, "/config.json: ", error.message));

@@ -339,10 +339,6 @@ struct ModelConfig {
   QuantizationTraits QuantizationOf(std::string_view module) const;
 };
 
-// A config.json as JSON: Python writes Infinity and NaN for numbers, which JSON has not. They
-// become the largest number and null.
-std::string WithoutInfinities(std::string_view text);
-
 // All that are served, as config.json's "model_type" spells them.
 std::span<const std::string_view> KnownFamilies();
 

@@ -10,13 +10,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/model/config_json.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 using nlohmann::json;
-
-constexpr size_t kReadBytesMax = size_t{1} << 20;
 
 absl::Status Unsupported(const std::string& folder, const std::string& what) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelFormatUnsupported,
@@ -26,14 +25,10 @@ absl::Status Unsupported(const std::string& folder, const std::string& what) {
 // The beginning of a file; empty when there is none.
 std::string ReadBeginning(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(kReadBytesMax, '\0');
+  std::string text(kConfigBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
-}
-
-json ParseQuietly(std::string_view text) {
-  return json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
 }
 
 bool IsTrue(const json& object, const char* key) {
@@ -64,7 +59,7 @@ constexpr Mode kModes[] = {
 absl::StatusOr<std::string> PoolingFolder(const std::string& folder) {
   const std::string text = ReadBeginning(absl::StrCat(folder, "/modules.json"));
   if (text.empty()) return std::string("1_Pooling");
-  const json modules = ParseQuietly(text);
+  const json modules = ParseConfigJson(text);
   if (!modules.is_array()) return Unsupported(folder, "modules.json is not a list of modules");
   std::string pooling;
   for (const json& module : modules) {
@@ -165,7 +160,7 @@ std::string_view PoolingName(Pooling pooling) {
 }
 
 absl::StatusOr<Pooling> ParsePooling(std::string_view text) {
-  const json config = ParseQuietly(text);
+  const json config = ParseConfigJson(text);
   if (!config.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   const auto named = config.find("pooling_mode");
   std::vector<const Mode*> asked;
@@ -205,7 +200,7 @@ bool EndsTexts(std::string_view tokenizer_json) {
 
 absl::Status ReadPooling(const WeightFiles& files, ModelConfig& config) {
   const std::string& folder = files.folder();
-  const json json_config = ParseQuietly(ReadBeginning(absl::StrCat(folder, "/config.json")));
+  const json json_config = ParseConfigJson(ReadBeginning(absl::StrCat(folder, "/config.json")));
   if (!json_config.is_object()) return absl::OkStatus();  // said elsewhere
   std::string why = WhyNotCausal(json_config);
   const auto inner = json_config.find("text_config");

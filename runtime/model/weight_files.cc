@@ -73,7 +73,10 @@ absl::StatusOr<std::set<std::string>> ListShards(const std::string& folder) {
   }
   std::set<std::string> shards;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors") shards.insert(it->path().filename().string());
+    // A Mac leaves a hidden "._NAME" beside each file that it copies to a foreign file system.
+    const std::string name = it->path().filename().string();
+    const bool is_hidden = name.compare(0, 1, ".") == 0;
+    if (!is_hidden && it->path().extension() == ".safetensors") shards.insert(name);
   }
   if (shards.empty()) return Missing(absl::StrCat(folder, " holds no *.safetensors file"));
   return shards;

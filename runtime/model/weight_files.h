@@ -37,7 +37,8 @@ struct StoredTensor {
 class WeightFiles {
  public:
   // The shards that model.safetensors.index.json names, or else every *.safetensors of the folder
-  // (at most kShardsMax). MODEL_FILE_MISSING, MODEL_FILE_BROKEN or MODEL_FORMAT_UNSUPPORTED.
+  // (hidden ones aside, at most kShardsMax). MODEL_FILE_MISSING, MODEL_FILE_BROKEN or
+  // MODEL_FORMAT_UNSUPPORTED.
   static absl::StatusOr<std::shared_ptr<const WeightFiles>> Open(const std::string& folder);
 
   ~WeightFiles();

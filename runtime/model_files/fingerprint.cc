@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/config_json.h"
 #include "runtime/text/safetensors_header.h"
 
 namespace macrame::runtime {
@@ -66,15 +66,11 @@ absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size
 
 absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
                                           const engine::WeightFiles& files) {
-  nlohmann::json config = nlohmann::json::parse(engine::WithoutInfinities(config_json), nullptr,
-                                                /*allow_exceptions=*/false);
-  if (!config.is_object()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
-                        absl::StrCat(files.folder(), "/config.json is not a JSON object"));
-  }
-  for (const char* stamp : {"_name_or_path", "transformers_version"}) config.erase(stamp);
+  auto config = engine::ParseConfigObject(config_json, files.folder());
+  if (!config.ok()) return config.status();
+  for (const char* stamp : {"_name_or_path", "transformers_version"}) config->erase(stamp);
   Sha256 hash;
-  hash.Add(config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  hash.Add(config->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   for (const auto& [name, tensor] : files.tensors()) {
     hash.Add(name);
     hash.Add(tensor.dtype);

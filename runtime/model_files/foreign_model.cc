@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
+#include "runtime/model/config_json.h"
 #include "runtime/model/fp8_weights.h"
-#include "runtime/model/model_config.h"
 #include "runtime/model/packed_weights.h"
 
 namespace macrame::runtime {
@@ -132,8 +132,7 @@ void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelD
 
 absl::StatusOr<v1::ModelDescription> ReadForeignConfig(const std::string& config_json,
                                                        const std::string& folder) {
-  const json config =
-      json::parse(engine::WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
+  const json config = engine::ParseConfigJson(config_json);
   if (!config.is_object()) return Lacking(folder, "fields: it is not a JSON object");
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) return Lacking(folder, "model_type");
@@ -172,8 +171,7 @@ absl::StatusOr<v1::ModelDescription> ReadForeignConfig(const std::string& config
 
 void AddForeignBytes(const std::string& config_json, const engine::WeightFiles& files,
                      bool can_divide, v1::ModelDescription* out) {
-  const json config =
-      json::parse(engine::WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
+  const json config = engine::ParseConfigJson(config_json);
   const auto layers = static_cast<int>(out->layer_count());
   std::vector<uint64_t> whole(layers), divisible(layers), of_experts(layers);
   uint64_t embedding = 0, head = 0, rest = 0;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
 #include "runtime/model/carried.h"
+#include "runtime/model/config_json.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/packed_weights.h"
@@ -33,8 +34,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
-constexpr int kConfigDepthMax = 32;
 constexpr int kFolderEntriesMax = 4096;
 
 absl::Status Unsupported(std::string message) {
@@ -142,8 +141,9 @@ absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
   std::error_code error;
   const auto size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
   if (error || size == 0) return InvalidConfig(absl::StrCat(path, " is missing or empty"));
-  if (size > kConfigBytesMax) {
-    return InvalidConfig(absl::StrCat(path, " has ", size, " bytes, above ", kConfigBytesMax));
+  if (size > engine::kConfigBytesMax) {
+    return InvalidConfig(
+        absl::StrCat(path, " has ", size, " bytes, above ", engine::kConfigBytesMax));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(size, '\0');
@@ -152,22 +152,6 @@ absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
     return InvalidConfig(absl::StrCat(path, " can't be read"));
   }
   return text;
-}
-
-// Before anything walks the document: is it JSON, an object, and shallow?
-absl::Status CheckJson(const std::string& text, const std::string& folder) {
-  bool too_deep = false;
-  const auto callback = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kConfigDepthMax) too_deep = true;
-    return !too_deep;
-  };
-  const auto config =
-      nlohmann::json::parse(engine::WithoutInfinities(text), callback, /*allow_exceptions=*/false);
-  if (too_deep) return InvalidConfig(absl::StrCat(folder, "/config.json is nested too deeply"));
-  if (!config.is_object()) {
-    return InvalidConfig(absl::StrCat(folder, "/config.json is not a JSON object"));
-  }
-  return absl::OkStatus();
 }
 
 // Other programs' quantisations keep their weights in safetensors too.
@@ -445,8 +429,7 @@ absl::Status ServedByNone(const absl::Status& own, const std::string& type,
 }
 
 std::string TypeOf(const std::string& config_json) {
-  const auto config = nlohmann::json::parse(engine::WithoutInfinities(config_json), nullptr,
-                                            /*allow_exceptions=*/false);
+  const nlohmann::json config = engine::ParseConfigJson(config_json);
   const auto type = config.find("model_type");
   return type != config.end() && type->is_string() ? type->get<std::string>() : "";
 }
@@ -507,7 +490,6 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   }
   const auto text = ReadConfig(folder);
   if (!text.ok()) return text.status();
-  if (auto status = CheckJson(*text, folder); !status.ok()) return status;
   auto config = engine::ParseModelConfig(*text, folder);
   absl::Status own = config.status();
   if (own.ok()) own = engine::CheckDevice(*config, folder, on_gpu);

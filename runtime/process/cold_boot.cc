@@ -92,6 +92,7 @@ std::unique_ptr<ColdWorker> StartColdWorker(const v1::LaunchSpec& spec, const Bo
   options.layout = *layout;
   options.bytes_max = spec.kv_cache_disk_bytes();
   options.rank = spec.rank();
+  options.age_max = std::chrono::hours(spec.kv_cache_disk_hours());
   return std::make_unique<ColdWorker>(std::move(options), std::move(tell));
 }
 
@@ -117,6 +118,7 @@ void FillKvCacheDisk(const ColdWorker& worker, v1::KvCacheDisk& disk) {
   disk.set_blocks_absent(counts.absent);
   disk.set_files_broken(counts.broken);
   disk.set_blocks_evicted(counts.evicted);
+  disk.set_blocks_expired(counts.expired);
   disk.set_writes_dropped(counts.failed + worker.refused());
   disk.set_off_reason(worker.off_reason());
 }

@@ -380,6 +380,11 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
     Say(absl::StrCat("no KV blocks on disk any more: ", why));
   };
   hooks.observer = &recorder_;
+  // A pure pipeline sums nothing: what its first stage waits for is the others' work.
+  if (spec_.tp() > 1 && rank.link->tells_observer()) {
+    hooks.waited_in_step = [this] { return recorder_.last_wait(); };
+  }
+  hooks.world_size = spec_.world_size();
   return hooks;
 }
 

@@ -156,15 +156,18 @@ std::string WorkerProcess::Name() const {
 
 absl::Status WorkerProcess::Gone() {
   std::string how = "closed its connection";
-  int state = 0;
   // It may be about to end.
   const auto until = std::chrono::steady_clock::now() + kWorkerStopLimit;
   while (!is_reaped_ && std::chrono::steady_clock::now() < until) {
-    is_reaped_ = waitpid(pid_, &state, WNOHANG) == pid_;
+    is_reaped_ = waitpid(pid_, &end_state_, WNOHANG) == pid_;
     if (!is_reaped_) std::this_thread::sleep_for(kEndPoll);
   }
-  if (is_reaped_ && WIFSIGNALED(state)) how = absl::StrCat("was ended by signal ", WTERMSIG(state));
-  if (is_reaped_ && WIFEXITED(state)) how = absl::StrCat("ended with code ", WEXITSTATUS(state));
+  if (is_reaped_ && WIFSIGNALED(end_state_)) {
+    how = absl::StrCat("was ended by signal ", WTERMSIG(end_state_));
+  }
+  if (is_reaped_ && WIFEXITED(end_state_)) {
+    how = absl::StrCat("ended with code ", WEXITSTATUS(end_state_));
+  }
   return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEngineFailed,
                       absl::StrCat(Name(), " ", how));
 }

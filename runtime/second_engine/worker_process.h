@@ -86,6 +86,7 @@ class WorkerProcess {
   pid_t pid_ = -1;
   int socket_ = -1;
   bool is_reaped_ = false;
+  int end_state_ = 0;  // as waitpid told it
   const std::atomic<bool>* stop_ = nullptr;
 };
 

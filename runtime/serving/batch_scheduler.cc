@@ -496,7 +496,7 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
 
 // The blocks under which its content is cached, which need not be its own.
 void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
-  if (traits_.cold.ranks == 0 || sequence.IsHidden()) return;
+  if (!sequence.UsesDisk(traits_) || sequence.IsHidden()) return;
   const std::vector<BlockId> cached =
       pool_.index().Find(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
   for (uint32_t depth = 0; depth < cached.size(); ++depth) {
@@ -529,7 +529,7 @@ void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
     if (!sequence->slot.has_value() && sequence->TakesCache()) {
       TakeMoreOfCache(*sequence);
       if (states_.is_on()) AskForStates(*sequence);
-      if (traits_.cold.ranks > 0 && AwaitsCold(plan, *sequence)) continue;
+      if (sequence->UsesDisk(traits_) && AwaitsCold(plan, *sequence)) continue;
       if (waits_for_cache && ComputedByAnother(*sequence)) continue;
     }
     prompts.push_back(sequence);
@@ -682,6 +682,7 @@ NextStep BatchScheduler::Order(Plan& plan) {
   ++next_step_;
   next.ordered = OrderedStep{plan.number, std::move(plan.step), std::move(plan.rows),
                              std::move(plan.hidden), cost_.Predict(plan.work)};
+  for (const Sequence* sequence : plan.planned) next.ordered->owners.push_back(sequence->spec.id);
   return next;
 }
 

@@ -95,6 +95,7 @@ struct RequestSpec {
   uint32_t max_new_tokens = 0;  // 0: until the context is full
   uint32_t context_length = 0;  // prompt and answer together; 0: the traits'
   std::string salt;             // cached blocks are shared only under the same salt
+  bool memory_only = false;     // what it computes is not offered to the cold tier, nor read there
   // kHiddenLast, kHiddenAll: the prompt's hidden states are wanted, and no answer.
   LogitRows rows = LogitRows::kLast;
   // How many of the tokens may follow the answer so far, for drafts; unset: all may. Asked while
@@ -181,7 +182,8 @@ struct OrderedStep {
   ForwardStep step;
   std::vector<RowOwner> rows;
   std::vector<HiddenOwner> hidden;
-  Duration predicted{};  // from measured steps; zero before any
+  Duration predicted{};             // from measured steps; zero before any
+  std::vector<RequestId> owners{};  // whose each segment is
 };
 
 struct NextStep {

@@ -227,14 +227,18 @@ SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) 
     const auto found = config.find(key);
     return found != config.end() && found->is_number() ? found->get<double>() : fallback;
   };
-  SamplingTraits read = traits;
-  read.temperature = number("temperature", 1.0);
-  read.top_p = number("top_p", 1.0);
-  read.min_p = number("min_p", 0.0);
-  read.typical_p = number("typical_p", 1.0);
+  const auto read = [&](double SamplingTraits::*field, const char* key) {
+    SamplingTraits tried = traits;
+    tried.*field = number(key, traits.*field);
+    if (CheckSampling(tried).ok()) traits = tried;
+  };
+  read(&SamplingTraits::temperature, "temperature");
+  read(&SamplingTraits::top_p, "top_p");
+  read(&SamplingTraits::min_p, "min_p");
+  read(&SamplingTraits::typical_p, "typical_p");
   const double top_k = number("top_k", 0.0);
-  read.top_k = top_k > 0.0 && top_k < 1e9 ? static_cast<uint32_t>(top_k) : 0;
-  return CheckSampling(read).ok() ? read : traits;
+  traits.top_k = top_k > 0.0 && top_k < 1e9 ? static_cast<uint32_t>(top_k) : 0;
+  return traits;
 }
 
 double ParseRepetitionPenalty(const std::string& generation_config_json) {
@@ -333,7 +337,9 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.fairness_key = request.fairness_key();
   job.priority = request.priority();
   job.cache_salt = request.cache_salt();
+  job.memory_only = request.memory_only();
   job.wants_progress = request.progress();
+  job.wants_timings = request.timings();
   if (request.queue_limit_ms() > 0) {
     job.queue_limit = std::chrono::milliseconds(request.queue_limit_ms());
   }

@@ -54,9 +54,13 @@ struct GenerationJob {
   std::string fairness_key;  // see RequestSpec
   int32_t priority = 0;
   std::string cache_salt;
+  bool memory_only = false;
   std::optional<EmbeddingPlan> embedding;  // set: the prompt's is wanted, and no answer
   bool wants_progress = false;             // while its prompt waits and is computed
   std::optional<Duration> queue_limit;     // from the engine's taking it to its first step
+  bool wants_timings = false;              // in its last chunk, counted from:
+  MonotonicTime received{};                // when it came to the rank
+  MonotonicTime prepared{};                // and when it was handed to the engine
 };
 
 inline constexpr size_t kKeyBytesMax = 256;  // of a fairness key or a cache salt

@@ -211,12 +211,14 @@ void PrefixIndex::RemoveNode(NodeId node, std::vector<BlockId>& removed) {
 
 void PrefixIndex::Remember(const BlockName& name) {
   if (evicted_max_ == 0) return;
-  ++evicted_[name];
+  evicted_.insert_or_assign(name, ++evictions_);
   evicted_order_.push_back(name);
   while (evicted_order_.size() > evicted_max_) {
-    // A name that was cached again meanwhile has left evicted_ already.
     const auto oldest = evicted_.find(evicted_order_.front());
-    if (oldest != evicted_.end() && --oldest->second == 0) evicted_.erase(oldest);
+    // A name that was cached again meanwhile has left evicted_, or went once more.
+    const bool is_last =
+        oldest != evicted_.end() && oldest->second == evictions_ - evicted_order_.size() + 1;
+    if (is_last) evicted_.erase(oldest);
     evicted_order_.pop_front();
   }
 }

@@ -120,8 +120,9 @@ class PrefixIndex {
   absl::btree_map<ChildKey, NodeId> children_;  // ordered, so that the nearest sibling is beside
   absl::flat_hash_map<BlockId, NodeId> by_block_;
   std::map<std::string, NodeId, std::less<>> roots_;
-  absl::flat_hash_map<BlockName, uint32_t> evicted_;  // how often it stands in evicted_order_
-  std::deque<BlockName> evicted_order_;
+  absl::flat_hash_map<BlockName, uint64_t> evicted_;  // by number, which of its evictions was last
+  std::deque<BlockName> evicted_order_;               // ends with number `evictions_`
+  uint64_t evictions_ = 0;
 };
 
 }  // namespace macrame::runtime::engine

@@ -208,10 +208,13 @@ void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_b
   status_.set_bytes_loaded(loaded);
   status_.set_bytes_total(total);
   status_.set_memory_bytes(memory_bytes);
-  const double before = status_.progress();
-  status_.set_progress(total == 0 ? 0.0 : static_cast<double>(loaded) / static_cast<double>(total));
+  const double progress =
+      total == 0 ? 0.0 : static_cast<double>(loaded) / static_cast<double>(total);
+  status_.set_progress(progress);
   // A hundred messages tell as much as ten thousand.
-  if (status_.progress() - before >= 0.01 || loaded == total || loaded == 0) Publish();
+  if (progress - told_progress_ < 0.01 && loaded != total && loaded != 0) return;
+  told_progress_ = progress;
+  Publish();
 }
 
 void RankService::SetFailure(const v1::Reason& reason, std::optional<uint32_t> stalled_rank) {
@@ -285,6 +288,7 @@ void RankService::Generate(v1::GenerateRequest request, transport::ServerStream 
   pending->lane = LaneOf(request);
   pending->request = std::move(request);
   pending->stream = stream;
+  pending->received = dispatcher_.Now();
   requests_.push_back(pending);
   ++preparing_;
   TellQueued();
@@ -319,6 +323,8 @@ void RankService::OnPrepared(const std::shared_ptr<PendingRequest>& request,
   TellQueued();
   if (status.ok() && !request->told.has_value()) {
     request->is_prepared = true;
+    request->job.received = request->received;
+    request->job.prepared = dispatcher_.Now();
     return submit_(request);
   }
   requests_.erase(found);

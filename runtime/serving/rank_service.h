@@ -41,6 +41,7 @@ struct PendingRequest {
   Lane lane = Lane::kShort;
   std::vector<int32_t> prompt;
   int64_t local_unix_s = 0;
+  MonotonicTime received{};  // set before
   // Set by the lane where no answer is wanted: all that is told, and the engine never sees it.
   std::optional<v1::GenerateChunk> told;
   // From the lane to the engine thread, at most one.
@@ -130,6 +131,7 @@ class RankService {
   const std::function<void()> stop_;
   transport::GrpcServer server_;
   v1::RankStatus status_;
+  double told_progress_ = 0;  // of loading, to watchers
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;
   uint32_t preparing_ = 0;       // of these

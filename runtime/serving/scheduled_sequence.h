@@ -50,6 +50,10 @@ struct BatchScheduler::Sequence {
   bool IsHidden() const { return spec.rows != LogitRows::kLast; }
   // What is not run gives no hidden states.
   bool TakesCache() const { return spec.rows != LogitRows::kHiddenAll; }
+  // What is read would count as used, and stay on disk.
+  bool UsesDisk(const BatchTraits& traits) const {
+    return traits.cold.ranks > 0 && !spec.memory_only;
+  }
   // Its table at its longest; the last token that is chosen is never run.
   uint32_t BlocksMax() const { return CountBlocks(tokens_max - 1); }
 };

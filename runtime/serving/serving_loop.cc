@@ -49,6 +49,7 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   spec.key = job.fairness_key;
   spec.priority = job.priority;
   spec.salt = job.cache_salt;
+  spec.memory_only = job.memory_only;
   if (job.embedding.has_value()) spec.rows = job.embedding->rows();
   const RequestId id = spec.id;
   Request& request = requests_[id];
@@ -56,9 +57,8 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   request.since = steady_clock::now();
   request.wants_progress = job.wants_progress;
   if (job.queue_limit.has_value()) spec.start_by = Now() + *job.queue_limit;
-  const auto on_chunk = [heard = request.listener](const v1::GenerateChunk& chunk) {
-    heard->OnChunk(chunk);
-  };
+  if (job.wants_timings) request.clock = std::make_shared<RequestClock>(job.received, job.prepared);
+  const auto on_chunk = ChunksTo(request);
   if (job.embedding.has_value()) {
     request.embedding = std::make_unique<PromptEmbedding>(
         *job.embedding, static_cast<uint32_t>(job.prompt.size()), on_chunk, steady_clock::now());
@@ -76,6 +76,20 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   if (!effects.ok()) return End(id, effects.status());
   Take(*effects);
   TellCounts();
+}
+
+std::function<void(const v1::GenerateChunk&)> ServingLoop::ChunksTo(const Request& request) const {
+  if (request.clock == nullptr) {
+    return [heard = request.listener](const v1::GenerateChunk& chunk) { heard->OnChunk(chunk); };
+  }
+  return [heard = request.listener, clock = request.clock,
+          world_size = hooks_.world_size](const v1::GenerateChunk& chunk) {
+    if (chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return heard->OnChunk(chunk);
+    v1::GenerateChunk timed = chunk;
+    *timed.mutable_timings() = clock->Timings(Now());
+    timed.mutable_timings()->set_world_size(world_size);
+    heard->OnChunk(timed);
+  };
 }
 
 void ServingLoop::DropCancelled() {
@@ -122,12 +136,19 @@ void ServingLoop::Take(const Effects& effects) {
     if (found == requests_.end()) continue;
     Request& request = found->second;
     request.since = steady_clock::now();
+    if (request.clock != nullptr) request.clock->Start(Now());
     if (request.answer != nullptr) {
       request.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
     } else {
       request.embedding->SetCachedTokens(started.cached_tokens);
     }
     request.listener->OnStarted(started);
+  }
+  for (const RequestId id : effects.preempted) {
+    const auto found = requests_.find(id);
+    if (found != requests_.end() && found->second.clock != nullptr) {
+      found->second.clock->Interrupt();
+    }
   }
   for (const Effects::Ended& ended : effects.ended) {
     const auto found = requests_.find(ended.id);
@@ -172,6 +193,8 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     if (found == requests_.end()) continue;
     Request& request = found->second;
     Tell(found->first, RequestMoment::kFirstToken);
+    if (request.clock != nullptr && !request.clock->has_answered())
+      request.clock->FirstToken(Now());
     request.was_alone = request.was_alone && is_alone;
     if (owner.draft.has_value()) {
       ++drafted[0];
@@ -210,6 +233,7 @@ void ServingLoop::Pool(const OrderedStep& ordered, std::span<const float> hidden
     embedding.Add(owner.begin, rows, width);
     if (!owner.is_last) continue;
     Tell(owner.id, RequestMoment::kFirstToken);
+    if (found->second.clock != nullptr) found->second.clock->FirstToken(Now());
     End(owner.id, embedding.Finish());
   }
 }
@@ -307,8 +331,18 @@ absl::Status ServingLoop::Submit(OrderedStep ordered) {
     EndAll(submitted);
     return submitted;
   }
+  CountStep(ordered);
   in_flight_.push_back({std::move(ordered), begun, engine_.own_part()});
   return absl::OkStatus();
+}
+
+void ServingLoop::CountStep(const OrderedStep& ordered) {
+  for (const RequestId id : ordered.owners) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end() || found->second.clock == nullptr) continue;
+    found->second.clock->AddStep(hooks_.waited_in_step ? std::optional(hooks_.waited_in_step())
+                                                       : std::nullopt);
+  }
 }
 
 absl::Status ServingLoop::FinishOldest() {

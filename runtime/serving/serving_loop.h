@@ -19,6 +19,7 @@
 #include "runtime/serving/drafter.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/prompt_embedding.h"
+#include "runtime/serving/request_clock.h"
 #include "runtime/serving/serving_observer.h"
 
 namespace macrame::runtime::engine {
@@ -68,6 +69,10 @@ class ServingLoop {
     // The cold tier is off from here on.
     std::function<void(const std::string&)> on_cold_off;
     ServingObserver* observer = nullptr;  // may be null
+    // How long this rank waited in collectives in the step that was submitted last; unset: it has
+    // none, or nobody knows.
+    std::function<Duration()> waited_in_step;
+    uint32_t world_size = 1;
     // Carries out what traits.draft_model lets the scheduler order; outlives the loop. May be null.
     Drafter* drafter = nullptr;
   };
@@ -96,6 +101,7 @@ class ServingLoop {
     bool was_alone = true;                       // in every decode step so far, and none had drafts
     bool wants_progress = false;
     std::chrono::steady_clock::time_point since;  // it came or, later, its first step
+    std::shared_ptr<RequestClock> clock;          // null: nobody asked
   };
 
   struct InFlight {
@@ -111,6 +117,10 @@ class ServingLoop {
   // Lets the draft model do what pays before the next step.
   void MakeModelDrafts();
   absl::Status Submit(OrderedStep ordered);
+  // For the clocks of those whose step was run.
+  void CountStep(const OrderedStep& ordered);
+  // A request's chunks, the last one with its timings.
+  std::function<void(const v1::GenerateChunk&)> ChunksTo(const Request& request) const;
   absl::Status FinishOldest();
   Duration InSlowestStage(const InFlight& step,
                           std::chrono::steady_clock::time_point arrived) const;

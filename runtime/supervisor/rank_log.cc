@@ -27,7 +27,8 @@ void RankLog::Open() {
 void RankLog::Write(std::string_view bytes) {
   if (bytes_ >= bytes_max_ && fd_ >= 0) {
     close(fd_);
-    std::rename(path_.c_str(), (path_ + ".1").c_str());
+    // What can't be put aside is begun anew: the bound holds all the same.
+    if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) unlink(path_.c_str());
     Open();
   }
   if (fd_ < 0) return;

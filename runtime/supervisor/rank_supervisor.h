@@ -49,6 +49,7 @@ struct SupervisorOptions {
   std::string python;                // that has mlx_lm; empty: none is known
   bool core_dumps = false;           // of ranks that crash
   uint64_t kv_cache_disk_bytes = 0;  // in `kv_cache/`, of all ranks together; 0: none
+  uint32_t kv_cache_disk_hours = 0;  // without use; 0: any number
 };
 
 // Where rankd is looked for unless the options say: in the folder of the running program.

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +31,7 @@ absl::Status WritePrivate(const std::string& path, const std::string& bytes) {
   if (fd < 0) {
     return absl::UnavailableError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
   }
+  fchmod(fd, 0600);  // of a file that was there
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
@@ -48,6 +51,22 @@ std::string SafeName(const std::string& text) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
   }
   return safe;
+}
+
+// None where it names no process for certain.
+std::optional<RunNote> NoteOf(const nlohmann::json& json) {
+  if (!json.is_object()) return std::nullopt;
+  const auto field = [&](const char* name) { return json.value(name, nlohmann::json()); };
+  const auto pid = field("pid"), identity = field("identity"), deployment = field("deployment");
+  if (!pid.is_number_unsigned() || !identity.is_string()) return std::nullopt;
+  if (pid.get<uint64_t>() > uint64_t{std::numeric_limits<pid_t>::max()}) return std::nullopt;
+  RunNote note;
+  note.pid = pid.get<pid_t>();
+  note.identity = identity.get<std::string>();
+  if (deployment.is_string()) note.deployment = deployment.get<std::string>();
+  if (field("epoch").is_number_unsigned()) note.epoch = field("epoch").get<uint64_t>();
+  if (field("rank").is_number_unsigned()) note.rank = field("rank").get<uint32_t>();
+  return note;
 }
 
 }  // namespace
@@ -104,15 +123,7 @@ std::vector<RunNote> RunFiles::TakeLeftovers() const {
     if (path.extension() == ".json" && fs::file_size(path, error) <= kNoteBytesMax && !error) {
       std::ifstream file(path);
       const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-      if (json.is_object() && json.value("pid", nlohmann::json()).is_number_integer() &&
-          json.value("identity", nlohmann::json()).is_string()) {
-        RunNote note;
-        note.pid = static_cast<pid_t>(json["pid"].get<int64_t>());
-        note.identity = json["identity"].get<std::string>();
-        const auto deployment = json.value("deployment", nlohmann::json());
-        if (deployment.is_string()) note.deployment = deployment.get<std::string>();
-        notes.push_back(std::move(note));
-      }
+      if (auto note = NoteOf(json); note.has_value()) notes.push_back(*std::move(note));
     }
     unlink(path.c_str());
   }

@@ -160,6 +160,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   spec.set_python(options_.python);
   spec.set_kv_cache_folder(absl::StrCat(options_.state_folder, "/kv_cache"));
   spec.set_kv_cache_disk_bytes(options_.kv_cache_disk_bytes);
+  spec.set_kv_cache_disk_hours(options_.kv_cache_disk_hours);
   const absl::Status written = files_.WriteSpec(paths_.spec, spec);
   transport::Wipe(*spec.mutable_gang_secret());
   if (!written.ok()) return written;

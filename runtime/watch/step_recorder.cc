@@ -52,9 +52,11 @@ void StepRecorder::BeginStep(const ForwardStep& step) {
 
 void StepRecorder::EndStep() {
   board_.EndStep();
+  last_wait_ = Duration(0);
   if (prefill_tokens_ == 0 && decode_tokens_ == 0) return;  // it closed slots
   const Time now = Now();
   const int64_t waited = waited_ns_.exchange(0);
+  last_wait_ = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(waited));
   if (trace_.is_on()) {
     trace_.Add(
         {v1::TRACE_PART_STEP, step_begun_, now, board_.steps(), prefill_tokens_, decode_tokens_});
@@ -73,8 +75,8 @@ void StepRecorder::EndStep() {
 
 void StepRecorder::BeginPart(StepPart part, uint32_t number) {
   board_.Mark();
-  if (part != StepPart::kSampling && !trace_.is_on()) return;
-  part_begun_[static_cast<size_t>(part)] = Now();
+  const bool is_timed = part == StepPart::kSampling || trace_.is_on();
+  part_begun_[static_cast<size_t>(part)] = is_timed ? Now() : Time();
   part_number_[static_cast<size_t>(part)] = number;
 }
 

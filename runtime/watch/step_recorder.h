@@ -33,6 +33,9 @@ class StepRecorder : public ServingObserver, public transport::WireObserver {
   void BeginExchange() override;
   void EndExchange() override;
 
+  // In collectives, of the step that ended last. Engine thread.
+  Duration last_wait() const { return last_wait_; }
+
   // Any thread.
   const ProgressBoard& board() const { return board_; }
   TraceRing& trace() { return trace_; }
@@ -63,6 +66,7 @@ class StepRecorder : public ServingObserver, public transport::WireObserver {
   std::array<Time, kParts> part_begun_{};
   std::array<uint32_t, kParts> part_number_{};
   uint32_t prefill_tokens_ = 0, decode_tokens_ = 0;
+  Duration last_wait_{};
   std::map<uint64_t, RequestTimes> requests_;  // as many as the serving loop has
   // The wire's thread, but for what the engine thread takes at a step's end.
   Time exchange_begun_;

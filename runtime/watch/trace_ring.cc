@@ -37,7 +37,7 @@ v1::RankTrace TraceRing::Stop() {
     on_.store(false);
     spans = std::exchange(spans_, {});
     trace.set_begun_unix_us(begun_unix_us_);
-    trace.set_dropped(added_ - spans.size());
+    trace.set_dropped(std::exchange(added_, 0) - spans.size());
     begun = begun_;
   }
   std::sort(spans.begin(), spans.end(),

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "discovery/parsers/mac_parsers.h"
+#include "discovery/parsers/power_parsers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace macrame;
@@ -23,5 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ParseHardwareOverview(text);
   ParseDisplays(text);
   ParseDf(text);
+  ParsePowermetrics(text);
+  ParseNvidiaWatts(text);
   return 0;
 }

@@ -40,6 +40,17 @@ v1::ClusterStatus MeasuredCluster() {
     *timings.mutable_decode_tokens() = Spread(1, 0.02, 600);
     *timings.mutable_sampling_us() = Spread(80, 0.5, 620);
   }
+  v1::ModelEnergy& energy = *deployment.mutable_energy();
+  energy.set_joules(5120);
+  energy.set_prefill_joules(1380);
+  energy.set_generated_tokens(4193);
+  energy.set_prompt_tokens(5680);
+  energy.set_seconds(19.6);
+  for (const auto part : {v1::POWER_PART_CPU, v1::POWER_PART_GPU, v1::POWER_PART_ANE}) {
+    energy.add_parts(part);
+  }
+  deployment.mutable_plan()->mutable_prediction()->set_power_watts(95);
+  deployment.mutable_plan()->mutable_prediction()->set_joules_per_token(3.8);
   return status;
 }
 

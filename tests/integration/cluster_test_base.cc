@@ -157,6 +157,15 @@ std::vector<AgentProcess*> ClusterTest::Running() {
   return running;
 }
 
+uint16_t ClusterTest::GatewayPort(AgentProcess& agent) {
+  const auto status = Status(agent);
+  if (!status.ok()) return 0;
+  for (const v1::NodeStatus& node : status->nodes()) {
+    if (node.is_self()) return static_cast<uint16_t>(node.identity().gateway_port());
+  }
+  return 0;
+}
+
 std::string ClusterTest::NodeIdOf(AgentProcess& agent) {
   const auto status = Status(agent);
   return status.ok() ? status->answered_by() : "";

@@ -43,6 +43,8 @@ class ClusterTest : public ::testing::Test {
   std::vector<AgentProcess*> Running();
   AgentProcess& ByNodeId(const std::string& node_id);
   std::string NodeIdOf(AgentProcess& agent);
+  // Of its HTTP API; 0: it does not say.
+  uint16_t GatewayPort(AgentProcess& agent);
   AgentProcess& Coordinator();
 
   // Unary and streaming calls over an agent's unix socket, waiting for the end.

@@ -2,9 +2,7 @@
 
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -12,28 +10,15 @@
 #include "macrame/v1/enrolment.pb.h"
 #include "proto/reasons.h"
 #include "tests/integration/cluster_test_base.h"
+#include "tests/integration/tool_run.h"
 
 namespace macrame::tests {
 namespace {
 
 constexpr char kModel[] = "knot-5m-4bit";
 
-struct ToolRun {
-  int code = -1;
-  std::string out;
-};
-
 ToolRun RunTool(const AgentProcess& agent, const std::string& arguments) {
-  const std::string command = std::string(MACRAME_BIN "/clusterctl --socket ") +
-                              agent.socket_path() + " " + arguments + " 2>&1";
-  ToolRun run;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return run;
-  char block[4096];
-  for (size_t got = 0; (got = fread(block, 1, sizeof block, pipe)) > 0;) run.out.append(block, got);
-  const int status = pclose(pipe);
-  run.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return run;
+  return tests::RunTool("--socket " + agent.socket_path() + " " + arguments);
 }
 
 bool HasProblem(const v1::ClusterStatus& status, const std::string& code) {

@@ -1,14 +1,12 @@
 // Keys, tenants and the audit log of real agents: made over the socket, asked for over HTTP.
 
-#include <sys/wait.h>
-
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/cluster_test_base.h"
+#include "tests/integration/tool_run.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
 
 namespace macrame::tests {
@@ -22,14 +20,6 @@ constexpr char kModel[] = "knot-5m-4bit";
 
 class KeysTest : public ClusterTest {
  protected:
-  uint16_t PortOf(AgentProcess& agent) {
-    const auto status = Status(agent);
-    if (!status.ok()) return 0;
-    for (const v1::NodeStatus& node : status->nodes()) {
-      if (node.is_self()) return static_cast<uint16_t>(node.identity().gateway_port());
-    }
-    return 0;
-  }
   AgentProcess& StartOne(std::vector<std::string> more = {}) {
     AgentProcess& agent = AddAgent("ada", "", std::move(more));
     agent.Start();
@@ -62,20 +52,16 @@ class KeysTest : public ClusterTest {
   }
   // clusterctl's exit code; what it printed, in `out`.
   int Clusterctl(AgentProcess& agent, const std::string& words, std::string* out = nullptr) {
-    const std::string path = folder_ + "/out.txt";
-    const int status =
-        std::system(absl::StrCat(MACRAME_BIN "/clusterctl --socket ", agent.socket_path(), " ",
-                                 words, " >", path, " 2>&1")
-                        .c_str());
-    if (out != nullptr) *out = ReadWholeFile(path);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const ToolRun run = RunTool(absl::StrCat("--socket ", agent.socket_path(), " ", words));
+    if (out != nullptr) *out = run.out;
+    return run.code;
   }
 };
 
 // Set at one agent, they hold at another's gateway.
 TEST_F(KeysTest, ATenantsKeysShareItsLimits) {
   StartThree();
-  const uint16_t port = PortOf(*agents_[1]);
+  const uint16_t port = GatewayPort(*agents_[1]);
   v1::ApiKey of_law;
   of_law.set_tenant("law");
   const std::string one = Create(*agents_[0], of_law).secret_key();
@@ -105,7 +91,7 @@ TEST_F(KeysTest, ATenantsKeysShareItsLimits) {
 
 TEST_F(KeysTest, AKeyIsMadeUsedRotatedAndRevoked) {
   AgentProcess& agent = StartOne();
-  const uint16_t port = PortOf(agent);
+  const uint16_t port = GatewayPort(agent);
   ASSERT_NE(port, 0);
   EXPECT_EQ(Ask(port, "GET /v1/models", "").status, 200) << "before any key";
   const v1::CreateKeyResponse made = Create(agent, {});
@@ -132,7 +118,7 @@ TEST_F(KeysTest, AKeyIsMadeUsedRotatedAndRevoked) {
   agent.Kill(SIGKILL);
   agent.Start();
   WaitFor("it is back", {&agent}, 20, [](const auto& status) { return HasCoordinator(status); });
-  EXPECT_EQ(Ask(PortOf(agent), "GET /v1/models", "").status, 401);
+  EXPECT_EQ(Ask(GatewayPort(agent), "GET /v1/models", "").status, 401);
   for (const char* file : {"/ada/agentd.log", "/ada/s/audit.log", "/ada/s/state.db"}) {
     const std::string text = ReadWholeFile(folder_ + file);
     EXPECT_EQ(text.find(made.secret_key().substr(16)), std::string::npos) << file;
@@ -143,7 +129,7 @@ TEST_F(KeysTest, AKeyHoldsAtEveryGateway) {
   StartThree();
   const v1::CreateKeyResponse made = Create(*agents_[0], {});
   for (const auto& agent : agents_) {
-    const uint16_t port = PortOf(*agent);
+    const uint16_t port = GatewayPort(*agent);
     RawResponse without;
     // Replicated to a majority when it was made, to the last one a moment later.
     for (int i = 0; i < 100 && without.status != 401; ++i) {
@@ -156,7 +142,7 @@ TEST_F(KeysTest, AKeyHoldsAtEveryGateway) {
 
 TEST_F(KeysTest, AModelLoadedForATenantIsServedToItsKeysAlone) {
   AgentProcess& agent = StartOne();
-  const uint16_t port = PortOf(agent);
+  const uint16_t port = GatewayPort(agent);
   v1::ApiKey law;
   law.set_tenant("law");
   const std::string own = Create(agent, law).secret_key();
@@ -188,7 +174,7 @@ TEST_F(KeysTest, TheAuditLogTellsOfOrdersAndRefusalsAndAChangeIsFound) {
   EXPECT_EQ(key.substr(0, 3), "mk-");
   EXPECT_EQ(Clusterctl(agent, "key create --scope everything"), 2);
   EXPECT_EQ(Clusterctl(agent, "key create --expires soon"), 2);
-  const uint16_t port = PortOf(agent);
+  const uint16_t port = GatewayPort(agent);
   EXPECT_EQ(Ask(port, "GET /v1/models?prompt=hidden", "").status, 401);
   EXPECT_EQ(Ask(port, "GET /v1/models", key).status, 200);
   EXPECT_EQ(Clusterctl(agent, "model unload nothing"), 4);
@@ -228,7 +214,7 @@ TEST_F(KeysTest, AnAdminsKeyReadsTheAuditLogAtTheGateway) {
   wanted.add_scopes("admin");
   const v1::CreateKeyResponse admin = Create(agent, wanted);
   const v1::CreateKeyResponse other = Create(agent, {});
-  const uint16_t port = PortOf(agent);
+  const uint16_t port = GatewayPort(agent);
   EXPECT_EQ(Ask(port, "GET /dashboard/api/audit", other.secret_key()).status, 403);
   const RawResponse told = Ask(port, "GET /dashboard/api/audit", admin.secret_key());
   ASSERT_EQ(told.status, 200) << told.body;
@@ -255,7 +241,7 @@ TEST_F(KeysTest, RequiredKeysAreAskedForFromTheStart) {
     }
     return false;
   });
-  const uint16_t port = PortOf(agent);
+  const uint16_t port = GatewayPort(agent);
   EXPECT_EQ(Ask(port, "GET /v1/models", "").status, 401);
   const v1::CreateKeyResponse made = Create(agent, {});
   EXPECT_EQ(Ask(port, "GET /v1/models", made.secret_key()).status, 200);

@@ -247,6 +247,37 @@ TEST(LinksProperty, TheOrderOfNewsDoesNotMatter) {
   }
 }
 
+// Who reads the verdict and who goes by its choices never do two things.
+TEST(LinksProperty, TheVerdictIsWhatTheUsableChoicesSay) {
+  int met_over_cables = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    const v1::GroupVerdict group = JudgeLinks(Maker(seed, seed % 2 == 0).Make()).group();
+    bool mesh = false, ring = false;
+    for (const v1::BackendChoice& choice : group.choices()) {
+      if (choice.backend() == "ring" || !choice.usable()) continue;
+      (choice.topology() == "mesh" ? mesh : ring) = true;
+      ASSERT_TRUE(choice.reasons().empty()) << seed << choice.DebugString();
+    }
+    const bool is_rdma = group.verdict() == "jaccl-mesh" || group.verdict() == "jaccl-ring" ||
+                         group.verdict() == "verbs";
+    ASSERT_EQ(is_rdma, mesh || ring) << seed << group.DebugString();
+    ASSERT_EQ(group.verdict() == "jaccl-ring", ring && !mesh && is_rdma) << seed;
+    // One address for all, or one for each; never both, and nobody calls a wildcard.
+    const bool is_one = !group.rendezvous_ip().empty(), is_each = !group.rendezvous_ips().empty();
+    ASSERT_FALSE(is_one && is_each) << seed;
+    ASSERT_TRUE(is_one || is_each || !is_rdma) << seed;
+    if (is_each) {
+      ASSERT_EQ(group.rendezvous_ips_size(), group.node_ids_size()) << seed;
+    }
+    for (int rank = 1; rank < group.rendezvous_ips_size(); ++rank) {
+      ASSERT_FALSE(group.rendezvous_ips(rank).empty()) << seed;
+      ASSERT_NE(group.rendezvous_ips(rank), "0.0.0.0") << seed;
+    }
+    met_over_cables += is_rdma && is_each;
+  }
+  EXPECT_GT(met_over_cables, 20) << "the seeds make some that meet over cables alone";
+}
+
 // Whatever the cluster, the doctor comes to an end and says why RDMA is not there.
 TEST(LinksProperty, EveryVerdictShortOfRdmaHasAReason) {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {

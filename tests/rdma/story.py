@@ -1,10 +1,11 @@
 """Runs in each virtual machine of tests/rdma: one agent; the first machine tells the story.
 
-    story.py RANK COUNT BUILD
+    story.py RANK COUNT BUILD STORY
 
-Two machines: the cluster finds its verbs devices, serves the bundled model split over the two by tensor,
-over verbs and over TCP with the same answer, and both are timed. Three machines: a pipeline over verbs; then a
+"2", two machines: the cluster finds its verbs devices, serves the bundled model split over the two by tensor,
+over verbs and over TCP with the same answer, and both are timed. "3", three machines: a pipeline over verbs; then a
 device is deleted, a GID taken away and a cable cut, and each time the cluster goes on over TCP and says why.
+"soak", two machines: all-reduces over verbs for five minutes, none of which may fail.
 """
 
 import json
@@ -18,7 +19,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from live_cluster import (BUNDLED_MODEL, Failed, Node, alive_nodes, coordinator_of, deployment,
                           is_ready, run, say)
 
-RANK, COUNT, BUILD = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+RANK, COUNT, BUILD, STORY = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
+SOAK_ROUNDS = 90
 PROMPT = "Explain RDMA in simple terms"
 MODEL_READY_MAX_S = 90
 checks = 0
@@ -190,22 +192,40 @@ def suffer(node):
     unload(node)
 
 
+def sum_over_cable(kind, port):
+    """All-reduces of the two machines over their cable, by one of the benchmark's groups; a line a size."""
+    addresses = f"198.19.1.1:{port},198.19.1.2:{port}"
+    devices = "-,rdma_cable1" if RANK == 0 else "rdma_cable0,-"
+    return run([os.path.join(BUILD, "tests/collectives_rank"), kind, str(RANK), "40", addresses,
+                "1024,8192,65536,1048576", devices], timeout=120).stdout.splitlines()
+
+
 def time_collectives():
     """Our group over TCP and over verbs, on the same cable, one after the other."""
-    addresses = "198.19.1.1:{0},198.19.1.2:{0}"
-    devices = "-,rdma_cable1" if RANK == 0 else "rdma_cable0,-"
-    for port, kind in ((7001, "ours"), (7002, "verbs")):
-        done = run([os.path.join(BUILD, "tests/collectives_rank"), kind, str(RANK), "40",
-                    addresses.format(port), "1024,8192,65536,1048576", devices], timeout=120)
-        for line in done.stdout.split("\n") if RANK == 0 else []:
-            if line:
-                size, least, median = line.split()
-                say(f"  {'TCP' if kind == 'ours' else 'verbs'}: all-reduce of {size} bytes: "
-                    f"least {least} us, median {median} us")
+    for port, kind, name in ((7001, "ours", "TCP"), (7002, "verbs", "verbs")):
+        for line in sum_over_cable(kind, port):
+            size, least, median = line.split()
+            if RANK == 0:
+                say(f"  {name}: all-reduce of {size} bytes: least {least} us, median {median} us")
+
+
+def soak():
+    for done in range(1, SOAK_ROUNDS + 1):
+        sum_over_cable("verbs", 7002 + done)
+        if RANK == 0 and done % 10 == 0:
+            say(f"{done} rounds of sums")
+
+
+def print_warnings_of_kernel():
+    """A device of the emulated machine that failed shows here alone."""
+    for line in run(["dmesg", "--level=emerg,alert,crit,err,warn"], check=False).stdout.splitlines()[-20:]:
+        print(f"kernel: {line}", flush=True)
 
 
 def main():
-    if COUNT == 2:
+    if STORY == "soak":
+        return soak()
+    if STORY == "2":
         time_collectives()
     node = start_agent()
     if RANK != 0:
@@ -213,7 +233,7 @@ def main():
         raise Failed("agentd ended by itself")
     try:
         find_everything(node)
-        serve_over_both(node) if COUNT == 2 else suffer(node)
+        serve_over_both(node) if STORY == "2" else suffer(node)
     except Failed:
         for path in (node.log_path, "/tmp/m/stdout.log"):
             with open(path, errors="replace") as log:
@@ -227,4 +247,5 @@ if __name__ == "__main__":
         main()
     except (Failed, subprocess.SubprocessError) as failure:
         print(f"FAILED after {checks} checks: {failure}", flush=True)
+        print_warnings_of_kernel()
         sys.exit(1)

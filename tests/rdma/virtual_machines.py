@@ -31,6 +31,11 @@ MODULES = ["virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "crc32_g
            "ib_uverbs", "rdma_ucm"]
 PROGRAMS = ["qemu-system-x86_64", "busybox", "modprobe", "depmod", "cpio", "dpkg", "apt-get", "rdma"]
 LAN = 255
+# One processor; a second that could be plugged makes qemu keep the memory barriers of the emulated code.
+# Without them a network device, which another thread of the host runs, sometimes misses that the driver
+# sleeps, and never transmits again (the kernel: "NETDEV WATCHDOG: transmit queue 0 timed out"):
+# tests/rdma/run BUILD_DIR soak.
+PROCESSORS = "1,maxcpus=2"
 
 
 class Missing(Exception):
@@ -200,14 +205,15 @@ class Machine:
 
 
 class Mesh:
-    """`count` machines, each running `script RANK COUNT BUILD`; used with `with`."""
+    """`count` machines, each running `script RANK COUNT BUILD STORY`; used with `with`."""
 
-    def __init__(self, cache, count, script, build, memory_mib=1400):
+    def __init__(self, cache, count, script, build, story, memory_mib=1400):
         check_programs()
         kernel = fetch_kernel(cache)
         self.disk = make_memory_disk(cache, kernel)
         self.image = glob.glob(os.path.join(kernel, "boot/vmlinuz-*"))[0]
-        self.count, self.script, self.build, self.memory_mib = count, script, build, memory_mib
+        self.count, self.script, self.build, self.story = count, script, build, story
+        self.memory_mib = memory_mib
         self.machines = []
         self.hub = Hub(count)
 
@@ -227,11 +233,11 @@ class Mesh:
                     "-device", f"virtio-net-pci,romfile=,netdev=n{peer},"
                                f"mac=52:54:00:00:{rank:02x}:{LAN if is_lan else peer:02x}"]
             self.machines.append(Machine(rank, [
-                "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1",
+                "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", PROCESSORS,
                 "-m", str(self.memory_mib), "-nographic", "-no-reboot", "-kernel", self.image,
                 "-initrd", self.disk, "-append",
                 f"console=ttyS0 quiet panic=-1 no_timer_check guest.rank={rank} guest.count={count} "
-                f"guest.script={self.script} guest.build={self.build}",
+                f"guest.script={self.script} guest.build={self.build} guest.story={self.story}",
                 "-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,"
                            "multidevs=remap", *devices]))
         self.hub.start([ports[rank * count + rank] for rank in range(count)])

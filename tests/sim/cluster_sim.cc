@@ -27,6 +27,16 @@ std::string FreshFolder() {
   return ::mkdtemp(path.data()) == nullptr ? "" : path;
 }
 
+v1::CordonOrder DrawCordon(Dice& dice) {
+  if (dice.Chance(0.4)) return v1::CORDON_ORDER_UNCORDON;
+  return dice.Chance(0.5) ? v1::CORDON_ORDER_CORDON : v1::CORDON_ORDER_DRAIN;
+}
+
+v1::PauseOrder DrawPause(Dice& dice) {
+  if (dice.Chance(0.5)) return v1::PAUSE_ORDER_START;
+  return dice.Chance(0.7) ? v1::PAUSE_ORDER_STOP : v1::PAUSE_ORDER_DRAIN;
+}
+
 void Ignore(const std::string&) {}
 void IgnoreEnd(const absl::Status&) {}
 
@@ -92,6 +102,7 @@ Config ClusterSim::ConfigOf(const SimMachine& machine) const {
   config.quorum_first_members = std::min(3, options_.nodes);
   config.drain_timeout_s = 8;
   config.rank_connect_timeout_ms = 3'000;
+  if (options_.configure) options_.configure(config);
   return config;
 }
 
@@ -348,12 +359,13 @@ bool ClusterSim::AdvanceRank(const SimMachine& machine, SimRank& rank) {
 // --- users ---------------------------------------------------------------------------------------
 
 template <typename Rpc, typename Request>
-void ClusterSim::Ask(int index, const Rpc& rpc, const Request& request, const std::string& what) {
+void ClusterSim::Ask(int index, const Rpc& rpc, const Request& request, const std::string& what,
+                     std::function<void(const absl::Status&)> on_end) {
   SimMachine& machine = *machines_[index];
   if (!machine.up() || machine.paused()) return;
   Trace(machine, absl::StrCat("is asked to ", what));
   static_cast<SimServer&>(*machine.parts().local_server)
-      .CallLocally(rpc, request, Ignore, IgnoreEnd);
+      .CallLocally(rpc, request, Ignore, on_end ? std::move(on_end) : IgnoreEnd);
 }
 
 void ClusterSim::Load(int index, const std::string& model) {
@@ -379,6 +391,57 @@ void ClusterSim::Cordon(int index, const NodeId& node, v1::CordonOrder order) {
   request.set_deadline_ms(kDrainDeadlineMs);
   Ask(index, kSetCordon, request,
       absl::StrCat("carry out ", v1::CordonOrder_Name(order), " of ", Letter(node)));
+}
+
+void ClusterSim::PauseCluster(int index, v1::PauseOrder order) {
+  v1::PauseClusterRequest request;
+  request.set_order(order);
+  if (order == v1::PAUSE_ORDER_STOP) stopped_at_ = scheduler_.now();
+  Ask(index, kPauseCluster, request, absl::StrCat("carry out ", v1::PauseOrder_Name(order)));
+}
+
+void ClusterSim::Dedicate(int index, const NodeId& node, const std::string& tenant) {
+  v1::MarkNodeRequest request;
+  request.set_node_id(node.value());
+  request.set_tenant(tenant);
+  if (!tenant.empty()) machines_[IndexOf(node)]->dedicated_at = scheduler_.now();
+  Ask(index, kMarkNode, request, absl::StrCat("dedicate ", Letter(node), " to '", tenant, "'"));
+}
+
+void ClusterSim::SetNumber(int index) {
+  const size_t place = ordered_.size();
+  OrderedValue ordered{"", place + 1, scheduler_.now(), 0};
+  const auto on_end = [this, place](const absl::Status& status) {
+    if (!status.ok()) return;
+    ordered_[place].acknowledged_at = scheduler_.now();
+    ++numbers_;
+  };
+  const Us kind = dice_.Between(0, 2);
+  if (kind == 0) {
+    ordered.what = "tenant";
+    ordered_.push_back(ordered);
+    v1::SetTenantRequest request;
+    request.set_name(ordered.what);
+    request.set_requests_per_minute(static_cast<uint32_t>(ordered.value));
+    return Ask(index, kSetTenant, request, absl::StrCat("limit it to ", ordered.value), on_end);
+  }
+  if (kind == 1) {
+    ordered.what = "m0";
+    ordered_.push_back(ordered);
+    v1::ChangeProfileRequest request;
+    request.mutable_set()->set_model(ordered.what);
+    request.mutable_set()->set_max_tokens(static_cast<uint32_t>(ordered.value));
+    return Ask(index, kChangeProfile, request, absl::StrCat("profile it at ", ordered.value),
+               on_end);
+  }
+  ordered.what = machines_[RandomNode()]->id.value();
+  ordered_.push_back(ordered);
+  v1::MarkNodeRequest request;
+  request.set_node_id(ordered.what);
+  v1::NodeLabel& label = *request.add_labels();
+  label.set_key("number");
+  label.set_value(absl::StrCat(ordered.value));
+  Ask(index, kMarkNode, request, absl::StrCat("label a node with ", ordered.value), on_end);
 }
 
 // --- faults --------------------------------------------------------------------------------------
@@ -419,11 +482,10 @@ void ClusterSim::InjectPartition() {
 void ClusterSim::InjectFault() {
   const int node = RandomNode();
   if (options_.copies && dice_.Chance(0.3)) {
-    HasCopy() ? StopCopy() : StartCopy(node);
-    return;
+    return HasCopy() ? StopCopy() : StartCopy(node);
   }
-  const Us fault = dice_.Between(0, 15);
-  if (options_.calm && (fault < 10 || fault == 13 || fault == 15)) return;
+  const Us fault = dice_.Between(0, 19);
+  if (options_.calm && (fault < 10 || fault == 13 || fault == 15 || fault > 17)) return;
   const auto later = [this](Us low, Us high, std::function<void()> what) {
     scheduler_.After(dice_.Between(low, high), std::move(what));
   };
@@ -459,10 +521,7 @@ void ClusterSim::InjectFault() {
       return later(100'000, 8'000'000, [this, node] { FillDisk(node, false); });
     case 13: {
       const NodeId& other = machines_[RandomNode()]->id;
-      const auto order = dice_.Chance(0.4)   ? v1::CORDON_ORDER_UNCORDON
-                         : dice_.Chance(0.5) ? v1::CORDON_ORDER_CORDON
-                                             : v1::CORDON_ORDER_DRAIN;
-      return Cordon(node, other, order);
+      return Cordon(node, other, DrawCordon(dice_));
     }
     case 15:
       Drain(node);
@@ -471,6 +530,18 @@ void ClusterSim::InjectFault() {
         if (machines_[node]->is_draining) Crash(node);
       });
       return later(8'000'000, 10'000'000, restart);
+    case 16:
+    case 17:
+      return SetNumber(node);
+    case 18: {
+      const v1::PauseOrder order = DrawPause(dice_);
+      PauseCluster(node, order);
+      if (order == v1::PAUSE_ORDER_START) return;
+      return later(500'000, 10'000'000,
+                   [this] { PauseCluster(RandomNode(), v1::PAUSE_ORDER_START); });
+    }
+    case 19:
+      return Dedicate(node, machines_[RandomNode()]->id, dice_.Chance(0.5) ? "others" : "");
     default: {
       const std::string model = absl::StrCat("m", dice_.Between(0, 1));
       dice_.Chance(0.3) ? Unload(node, model) : Load(node, model);
@@ -494,14 +565,20 @@ void ClusterSim::Heal() {
   Uncordon();
 }
 
-// By hand: a model that was asked for has all nodes in the end.
+// By hand: a model that was asked for has all nodes in the end, of a cluster that is started.
 void ClusterSim::Uncordon() {
   if (const auto leader = CoordinatorIndex(); leader.has_value()) {
+    const DesiredState& desired = machines_[*leader]->parts().replicator.desired();
     for (int index = 0; index < options_.nodes; ++index) {
       const NodeId& node = machines_[index]->id;
-      if (machines_[*leader]->parts().replicator.desired().FindCordon(node.value()) != nullptr) {
+      if (desired.FindCordon(node.value()) != nullptr) {
         Cordon(*leader, node, v1::CORDON_ORDER_UNCORDON);
       }
+      const v1::NodeMarks* marks = desired.FindMarks(node.value());
+      if (marks != nullptr && !marks->tenant().empty()) Dedicate(*leader, node, "");
+    }
+    if (desired.pause() != nullptr || !desired.stopped().empty()) {
+      PauseCluster(*leader, v1::PAUSE_ORDER_START);
     }
   }
   scheduler_.After(kUncordonPause, [this] { Uncordon(); });

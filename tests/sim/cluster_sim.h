@@ -5,8 +5,8 @@
 // (SimPlatform), all drawn from one seed.
 //
 // A run has two phases: faults (loss, delay, duplicates, partitions, one-way cuts, crashes,
-// restarts, pauses, full disks, dying ranks, ordered stops, users that load, unload, cordon and
-// drain), in which
+// restarts, pauses, full disks, dying ranks, ordered stops, users that load, unload, cordon, drain,
+// stop and start the cluster, label nodes, and set profiles and limits of tenants), in which
 // checkers look at the whole cluster after every event; then everything is healed, and it has to
 // converge in time.
 
@@ -50,6 +50,8 @@ struct SimOptions {
   int heal_ms = 60'000;
   Plant plant = Plant::kNone;
   bool trace = false;
+  // Changes the settings of each agent that starts; may be empty.
+  std::function<void(Config&)> configure;
 };
 
 // Nodes are a, b, c, … in what is printed.
@@ -71,6 +73,7 @@ struct SimMachine {
   Us room_since = 0;  // on the disk, after it was full
   uint64_t runs = 0;
   bool is_draining = false;  // told to stop
+  Us dedicated_at = 0;       // to a tenant that none of the models is of
   RankHost ranks;
   ProcessPtr process;
   std::unique_ptr<SimPlatform> platform;
@@ -80,6 +83,8 @@ struct SimMachine {
   std::optional<FencePair> leads;  // as it was after the last event
   std::map<std::string, uint64_t> told_ready;  // epoch, by deployment
   std::set<std::string> acknowledged;          // "key/sequence", under this lead
+  Us knows_stopped_since =
+      0;  // it leads, is awake and knows that the cluster is stopped; 0: not so
 
   bool up() const { return process != nullptr && process->is_alive(); }
   bool paused() const { return up() && process->is_paused(); }
@@ -95,6 +100,14 @@ struct AckedWrite {
   StateVersion version;
   bool is_removal = false;  // which may be dropped when everybody has it
   std::set<int> on_disk;    // machines that had it when it was acknowledged
+};
+
+// What a person set to a number: a tenant's limit, a model's token limit or a node's label.
+struct OrderedValue {
+  std::string what;
+  uint64_t value = 0;
+  Us asked_at = 0;
+  Us acknowledged_at = 0;  // 0: it was not, and may have come true all the same
 };
 
 class ClusterSim {
@@ -138,6 +151,12 @@ class ClusterSim {
   void Unload(int machine, const std::string& model);
   // `clusterctl cordon`, `drain` and `uncordon`, of any node at this one.
   void Cordon(int machine, const NodeId& node, v1::CordonOrder order);
+  // `clusterctl cluster drain`, `stop` and `start`.
+  void PauseCluster(int machine, v1::PauseOrder order);
+  // Sets one of the numbers of OrderedValue to one that none had before, or dedicates a node to a
+  // tenant, which takes the ranks of others off it.
+  void SetNumber(int machine);
+  void Dedicate(int machine, const NodeId& node, const std::string& tenant);
   // A READY gang of this deployment, as the one coordinator sees it and as the ranks really are.
   bool IsReady(const std::string& deployment) const;
   // Of the ready gang of this deployment; 0: none.
@@ -148,6 +167,8 @@ class ClusterSim {
   uint64_t elections() const { return elections_; }
   // Orders to end what belongs to no gang, which CheckEnding looked at.
   uint64_t endings() const { return endings_; }
+  // Numbers that were set and acknowledged.
+  uint64_t numbers() const { return numbers_; }
 
  private:
   // cluster_sim.cc: machines, users, faults.
@@ -156,7 +177,8 @@ class ClusterSim {
   SimPlatform::Parts PlatformPartsOf(int index);
   // What a person asks of the agent at this machine; nothing where none runs.
   template <typename Rpc, typename Request>
-  void Ask(int machine, const Rpc& rpc, const Request& request, const std::string& what);
+  void Ask(int machine, const Rpc& rpc, const Request& request, const std::string& what,
+           std::function<void(const absl::Status&)> on_end = nullptr);
   // The agent and what it stands on, once nothing of it runs any more.
   void Bury(SimMachine& machine);
   void AdvanceRanks();
@@ -193,10 +215,17 @@ class ClusterSim {
   void NoteAcknowledged(SimMachine& machine, const FencePair& fence);
   std::set<NodeId> Electorate(const SimMachine& machine) const;
   void CheckOrder(const Rpc& rpc, const std::string& request);
+  void CheckReserves(const SimMachine& leader, const v1::ReserveRequest& order);
+  void NoteStopped(SimMachine& machine) const;
+  // 0: it is set to none.
+  uint64_t NumberOf(const DesiredState& desired, const std::string& what) const;
+  std::string WhyNumbersDiffer(const SimMachine& leader) const;
   void CheckEnding(const SimMachine& leader, int holder, const v1::StopRanksRequest& order);
   bool IsOtherReady(const SimMachine& leader, int holder, const std::string& deployment,
                     uint64_t epoch) const;
   bool IsNotKnownWhole(const SimRank& rank) const;
+  // Ranks may be ended because of an order that was given then; 0: there was none.
+  bool IsSince(Us order) const;
   std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch,
                                const FencePair& started_by) const;
   void CheckReady(SimMachine& machine);
@@ -215,6 +244,8 @@ class ClusterSim {
   uint64_t events_ = 0;
   uint64_t elections_ = 0;
   uint64_t endings_ = 0;
+  uint64_t numbers_ = 0;
+  std::vector<OrderedValue> ordered_;
   bool chaos_ = false;
   int room_ = 1;
   std::vector<std::unique_ptr<SimMachine>> machines_;
@@ -225,6 +256,7 @@ class ClusterSim {
   Us copy_stopped_at_ = 0;
   Us copy_answered_at_ = 0;  // when a coordinator took the copy for a node that ran last
   Us ready_checked_at_ = 0;
+  Us stopped_at_ = 0;        // when somebody ordered the cluster to stop last
   FencePair fence_at_hand_;  // of the order that is carried out now, as it was sent
 };
 

@@ -43,7 +43,7 @@ TEST(ClusterSim, EverySeedHolds) {
   const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
   const uint64_t first = only != 0 ? only : FromEnvironment("MACRAME_SIM_FIRST", 1);
   const uint64_t last = only != 0 ? only : first + FromEnvironment("MACRAME_SIM_SEEDS", 1000) - 1;
-  uint64_t events = 0, elections = 0, acked = 0, endings = 0, failed = 0;
+  uint64_t events = 0, elections = 0, acked = 0, endings = 0, numbers = 0, failed = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     ClusterSim sim(OptionsOf(seed));
     const std::string violation = sim.Run();
@@ -52,11 +52,13 @@ TEST(ClusterSim, EverySeedHolds) {
     elections += sim.elections();
     acked += sim.acked();
     endings += sim.endings();
+    numbers += sim.numbers();
     failed += !violation.empty();
     if (failed >= 10) break;
   }
   if (last - first >= 100) {
     EXPECT_GT(endings, 0u) << "what ends gangs says so in other words now";
+    EXPECT_GT(numbers, 0u) << "no order of a person is acknowledged";
   }
   std::printf("%llu events, %llu elections, %llu acknowledged writes, %llu seeds failed\n",
               static_cast<unsigned long long>(events), static_cast<unsigned long long>(elections),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,11 @@ namespace macrame::agentd::sim {
 namespace {
 
 constexpr Us kReadyChecked = 200'000;
+// What was decided before an order to stop came may go out for so long: nodes are asked for the
+// model meanwhile (kPlanPatience), by clocks that are a little slow.
+constexpr Us kStopSeen = 3'000'000;
+// What an order did to gangs is over so long after it: answers were finished, halves have met.
+constexpr Us kOrderWorks = 30'000'000;
 // How GangReconciler says that ranks are of no gang (agentd/cores/gang_endings.cc).
 constexpr char kOfNoGang[] = "belongs to no gang in force";
 
@@ -66,6 +72,7 @@ void ClusterSim::CheckMachine(SimMachine& machine) {
     }
     machine.leads = leads;
   }
+  NoteStopped(machine);
   if (!leads.has_value()) return;
   if (!machine.paused()) NoteAcknowledged(machine, *leads);
   if (!options_.copies || !copy().up() || machine.id == copy().id) return;
@@ -263,6 +270,10 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
   return !holders.empty() && holders.size() == wanted ? since : std::nullopt;
 }
 
+bool ClusterSim::IsSince(Us order) const {
+  return order != 0 && scheduler_.now() - order < kOrderWorks;
+}
+
 // Whether no coordinator could know that the gang of that rank is whole, since of one of its
 // holders
 //   - a copy answered for it lately, so that what it runs was not reported;
@@ -283,7 +294,31 @@ bool ClusterSim::IsNotKnownWhole(const SimRank& rank) const {
   });
 }
 
+void ClusterSim::NoteStopped(SimMachine& machine) const {
+  const v1::ClusterPause* pause = machine.parts().replicator.desired().pause();
+  if (!machine.leads.has_value() || machine.paused() || pause == nullptr || !pause->stopped()) {
+    machine.knows_stopped_since = 0;
+  } else if (machine.knows_stopped_since == 0) {
+    machine.knows_stopped_since = scheduler_.now();
+  }
+}
+
+// In a cluster that is stopped no gang is launched. Where halves may act apart one may load what
+// the other has stopped.
+void ClusterSim::CheckReserves(const SimMachine& leader, const v1::ReserveRequest& order) {
+  const Us since = leader.knows_stopped_since;
+  if (options_.consistency != Consistency::kQuorum || since == 0) return;
+  if (scheduler_.now() - since < kStopSeen) return;
+  Violate(absl::StrCat("node ", Letter(leader.id), " launches ", order.deployment(), " epoch ",
+                       order.epoch(), " in a cluster that it knows is stopped"));
+}
+
 void ClusterSim::CheckOrder(const Rpc& rpc, const std::string& request) {
+  if (rpc.path == kReserve.path) {
+    v1::ReserveRequest order;
+    order.ParseFromString(request);
+    CheckReserves(*machines_[rpc.from], order);
+  }
   if (rpc.path != kStopRanks.path) return;
   v1::StopRanksRequest order;
   order.ParseFromString(request);
@@ -314,6 +349,12 @@ void ClusterSim::CheckEnding(const SimMachine& leader, int holder,
   ++endings_;
   Trace(leader, absl::StrCat("ends ", order.deployment(), " up to epoch ", order.up_to_epoch(),
                              " on ", Letter(machines_[holder]->id), ": ", order.why()));
+  // It may be the one in force that leaves a node which was given to a tenant: then the other gang,
+  // which was ready later, is ended while that one is launched anew.
+  const bool is_moving = std::any_of(machines_.begin(), machines_.end(), [this](const auto& one) {
+    return IsSince(one->dedicated_at);
+  });
+  if (is_moving || IsSince(stopped_at_)) return;
   for (const SimRank& rank : machines_[holder]->ranks.ranks) {
     const v1::RankStatus& status = rank.status;
     if (status.deployment() != order.deployment() || status.epoch() < order.from_epoch() ||
@@ -399,6 +440,36 @@ uint64_t ClusterSim::EpochOf(const std::string& deployment) const {
   return machines_[*CoordinatorIndex()]->parts().gang_controller.Status(deployment)->epoch();
 }
 
+uint64_t ClusterSim::NumberOf(const DesiredState& desired, const std::string& what) const {
+  if (const v1::ModelProfile* profile = desired.FindProfile(what)) return profile->max_tokens();
+  const auto tenant = desired.tenants().find(what);
+  if (tenant != desired.tenants().end()) return tenant->second.requests_per_minute();
+  const v1::NodeMarks* marks = desired.FindMarks(what);
+  if (marks == nullptr || marks->labels().empty()) return 0;
+  return std::strtoull(marks->labels(0).value().c_str(), nullptr, 10);
+}
+
+// What a person was told is so is so, until somebody asked for something else. Halves that act
+// apart, and disks of which two ran, lose what one of them was told.
+std::string ClusterSim::WhyNumbersDiffer(const SimMachine& leader) const {
+  if (options_.consistency != Consistency::kQuorum || options_.copies) return "";
+  std::map<std::string, Us> settled;  // when the last acknowledged order of each was asked for
+  for (const OrderedValue& one : ordered_) {
+    if (one.acknowledged_at != 0) settled[one.what] = one.asked_at;
+  }
+  for (const auto& [what, since] : settled) {
+    const uint64_t number = NumberOf(leader.parts().replicator.desired(), what);
+    const bool may_be = std::any_of(ordered_.begin(), ordered_.end(), [&](const auto& one) {
+      const bool is_over = one.acknowledged_at != 0 && one.acknowledged_at < since;
+      return one.what == what && one.value == number && !is_over;
+    });
+    if (!may_be) {
+      return absl::StrCat(what, " is set to ", number, ", and somebody was told otherwise");
+    }
+  }
+  return "";
+}
+
 // Only machines had it that are gone, or whose place another has: two of one disk ran apart, and
 // one of them had to go.
 bool ClusterSim::IsOnLostDisks(const AckedWrite& acked) const {
@@ -437,6 +508,7 @@ std::string ClusterSim::WhyNotConverged() const {
   for (const auto& [id, count] : sure) {
     if (count != 1) return absl::StrCat(count, " machines are node ", Letter(id));
   }
+  if (std::string why = WhyNumbersDiffer(coordinator); !why.empty()) return why;
   return WhyRanksNotConverged(coordinator);
 }
 

@@ -131,6 +131,16 @@ class SimNetwork::Channel final : public transport::PeerChannel {
         [done = std::move(done)](const absl::Status& status) { done(status); });
   }
 
+  void CallSocket(const std::string& method, const std::string& bytes,
+                  const std::shared_ptr<ClientCall>& call) {
+    SimServer* const socket = network_.hosts_[process_->machine].socket;
+    if (socket == nullptr) return call->End(absl::UnavailableError("no agent has this socket"));
+    socket->Handle(
+        {NodeId(), /*local=*/true, ""}, method, bytes,
+        [call](const std::string& message) { call->Take(message); },
+        [call](const absl::Status& status) { call->End(status); });
+  }
+
   // The first address behind which somebody can be met; all are tried, as gRPC does.
   int Target() const {
     int first = -1;
@@ -154,6 +164,16 @@ class SimNetwork::Channel final : public transport::PeerChannel {
     const transport::CallHandle handle([call, &dispatcher = dispatcher_] {
       dispatcher.Post([call] { call->End(absl::CancelledError("the caller gave up")); });
     });
+    if (callee_.value().empty()) {
+      dispatcher_.PostAfter(timeout, [call] {
+        call->End(absl::DeadlineExceededError("the agent did not answer in time"));
+      });
+      dispatcher_.Post([this, alive = std::weak_ptr<bool>(alive_), call,
+                        method = std::string(method), bytes = request.SerializeAsString()] {
+        if (!alive.expired()) CallSocket(method, bytes, call);
+      });
+      return handle;
+    }
     const int to = Target();
     if (to < 0) {
       dispatcher_.Post(
@@ -272,6 +292,11 @@ std::unique_ptr<transport::PeerChannel> SimNetwork::Connect(ProcessPtr process, 
                                    dispatcher);
 }
 
+std::unique_ptr<transport::PeerChannel> SimNetwork::ConnectToSelf(
+    ProcessPtr process, transport::Dispatcher& dispatcher) {
+  return std::make_unique<Channel>(*this, std::move(process), NodeId(), NodeId(), dispatcher);
+}
+
 void SimNetwork::Listen(ProcessPtr process, Hear hear) {
   Host& host = hosts_[process->machine];
   host.listener = std::move(process);
@@ -303,15 +328,26 @@ absl::StatusOr<int> SimServer::StartTcp(const std::string&, int,
   return static_cast<int>(kControlPort);
 }
 
+absl::Status SimServer::StartUnix(const std::string&) {
+  network_.hosts_[process_->machine].socket = this;
+  return absl::OkStatus();
+}
+
 void SimServer::Stop(Duration) {
   SimNetwork::Host& host = network_.hosts_[process_->machine];
+  if (host.socket == this) host.socket = nullptr;
   if (host.server == this) host.server = nullptr;
 }
 
 void SimServer::Handle(const transport::Caller& caller, std::string_view path,
                        const std::string& request, OnMessage on_message, OnEnd on_end) {
-  const transport::ServerStream stream(
-      std::make_shared<SimCall>(std::move(on_message), std::move(on_end)));
+  auto observed = std::make_shared<OnEnded>();
+  const transport::ServerStream stream(std::make_shared<SimCall>(
+      std::move(on_message), [observed, process = process_, on_end](const absl::Status& status) {
+        // What a dead process holds may end later than its parts.
+        if (*observed && process->is_alive()) (*observed)(status);
+        on_end(status);
+      }));
   const auto found = methods_.find(path);
   if (found == methods_.end()) {
     return stream.Finish(absl::UnimplementedError(
@@ -322,13 +358,13 @@ void SimServer::Handle(const transport::Caller& caller, std::string_view path,
   if (!message->ParseFromString(request)) {
     return stream.Finish(absl::InvalidArgumentError("the request can't be parsed"));
   }
-  if (observer_) observer_(caller, path, *message);
   const bool is_refused = (method.access == Access::kLocal && !caller.local) ||
                           (method.access == Access::kMember && !caller.local &&
                            !(is_member_ && is_member_(caller.node_id)));
   if (is_refused) {
     return stream.Finish(absl::FailedPreconditionError("must send a heartbeat first"));
   }
+  if (observer_) *observed = observer_(caller, path, *message);
   method.handler(caller, message, stream);
 }
 

@@ -84,6 +84,10 @@ class SimNetwork {
   std::unique_ptr<transport::PeerChannel> Connect(ProcessPtr process, NodeId caller, NodeId callee,
                                                   transport::Dispatcher& dispatcher);
 
+  // To the agent of this very machine, over its socket.
+  std::unique_ptr<transport::PeerChannel> ConnectToSelf(ProcessPtr process,
+                                                        transport::Dispatcher& dispatcher);
+
   // Hears what is sent to everybody, and what is sent to this machine, while `process` lives.
   using Hear = std::function<void(const SimBeacon&, bool to_everybody)>;
   void Listen(ProcessPtr process, Hear hear);
@@ -103,6 +107,7 @@ class SimNetwork {
     bool is_off = false;
     bool refuses = false;
     SimServer* server = nullptr;
+    SimServer* socket = nullptr;  // what its own machine calls
     ProcessPtr listener;
     Hear hear;
   };
@@ -131,6 +136,8 @@ class SimServer final : public transport::RpcServer {
   void SetMemberCheck(std::function<bool(const NodeId&)> is_member) override {
     is_member_ = std::move(is_member);
   }
+  void SetPersonCheck(PersonCheck) override {}
+  void RecheckPersons() override {}
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                bool plain) override;
@@ -140,7 +147,7 @@ class SimServer final : public transport::RpcServer {
   void SetRevoked(std::set<NodeId>) override {}
   void SetKnownAddresses(std::set<std::string>) override {}
   std::string ListenerTrouble() const override { return ""; }
-  absl::Status StartUnix(const std::string&) override { return absl::OkStatus(); }
+  absl::Status StartUnix(const std::string&) override;
   void Stop(Duration grace) override;
 
   using OnMessage = std::function<void(const std::string&)>;
@@ -149,14 +156,21 @@ class SimServer final : public transport::RpcServer {
   template <typename Request, typename Response>
   void CallLocally(const StreamMethod<Request, Response>& method, const Request& request,
                    OnMessage on_message, OnEnd on_end) {
-    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(),
+    Handle({NodeId(), /*local=*/true, "", ""}, method.path, request.SerializeAsString(),
            std::move(on_message), std::move(on_end));
   }
   template <typename Request, typename Response>
   void CallLocally(const Method<Request, Response>& method, const Request& request,
                    OnMessage on_message, OnEnd on_end) {
-    Handle({NodeId(), /*local=*/true, ""}, method.path, request.SerializeAsString(),
+    Handle({NodeId(), /*local=*/true, "", ""}, method.path, request.SerializeAsString(),
            std::move(on_message), std::move(on_end));
+  }
+  // What `caller` asks, wherever it is; what it is refused for is as of any call.
+  template <typename Rpc, typename Request>
+  void CallAs(const transport::Caller& caller, const Rpc& method, const Request& request,
+              OnMessage on_message, OnEnd on_end) {
+    Handle(caller, method.path, request.SerializeAsString(), std::move(on_message),
+           std::move(on_end));
   }
 
  private:
@@ -167,7 +181,7 @@ class SimServer final : public transport::RpcServer {
     AnyHandler handler;
   };
 
-  void HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
+  void HandleAny(std::string_view method, Access access, Remote, std::function<MessagePtr()> make,
                  AnyHandler handler) override {
     methods_[std::string(method)] = {access, std::move(make), std::move(handler)};
   }

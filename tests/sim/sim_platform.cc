@@ -56,8 +56,9 @@ PeerChannels::MakeChannel SimPlatform::ChannelMaker(const NodeId& self) {
 }
 
 // No gateway is simulated, which alone has orders of its own; one would find no address.
-std::unique_ptr<transport::PeerChannel> SimPlatform::ConnectToSelf(const std::string&) {
-  return parts_.network.Connect(parts_.process, parts_.node, parts_.node, dispatcher_);
+std::unique_ptr<transport::PeerChannel> SimPlatform::ConnectToSelf(const std::string&,
+                                                                   const NodeId&) {
+  return parts_.network.ConnectToSelf(parts_.process, dispatcher_);
 }
 
 }  // namespace macrame::agentd::sim

@@ -75,6 +75,7 @@ absl::StatusOr<v1::LaunchResponse> SimSupervisor::Launch(const v1::LaunchSpec& s
   }
   const LaunchFacts facts = parts_.on_launch(spec);
   SimRank rank;
+  rank.spec = spec;
   rank.status.set_deployment(spec.deployment());
   rank.status.set_epoch(spec.epoch());
   rank.status.set_rank(spec.rank());
@@ -144,14 +145,33 @@ runtime::RankSupervisor::GenerateId SimSupervisor::Generate(const v1::GenerateRe
   return 1;
 }
 
-void SimSupervisor::VerifyGroup(const std::string&, const v1::VerifyGroupRequest&,
+// As if the group summed rightly, over the links of ranks that are ready.
+void SimSupervisor::VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest&,
                                 std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
-  parts_.dispatcher.Post([done = std::move(done)] { done(NotSimulated()); });
+  absl::StatusOr<v1::VerifyGroupResponse> answer = ReasonStatus(
+      absl::StatusCode::kUnavailable, reasons::kNotReady, "no such rank is ready here", node_id_);
+  for (const SimRank& rank : parts_.host.ranks) {
+    if (rank.status.deployment() != deployment || rank.status.phase() != v1::RANK_PHASE_READY) {
+      continue;
+    }
+    answer = v1::VerifyGroupResponse();
+    answer->set_group_size(static_cast<uint32_t>(rank.peers.size()));
+    answer->set_sum_correct(true);
+  }
+  parts_.dispatcher.Post([done = std::move(done), answer] { done(answer); });
 }
 
-void SimSupervisor::TraceRanks(const v1::TraceRankRequest&,
+void SimSupervisor::TraceRanks(const v1::TraceRankRequest& request,
                                std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
-  parts_.dispatcher.Post([done = std::move(done)] { done(NotSimulated()); });
+  v1::TraceRankResponse response;
+  for (const SimRank& rank : parts_.host.ranks) {
+    if (rank.status.deployment() != request.deployment() || IsOver(rank)) continue;
+    v1::RankTrace& trace = *response.add_ranks();
+    trace.set_rank(rank.status.rank());
+    trace.set_node_id(node_id_);
+  }
+  parts_.dispatcher.PostAfter(std::chrono::milliseconds(request.duration_ms()),
+                              [done = std::move(done), response] { done(response); });
 }
 
 void SimSupervisor::ShutDown(std::function<void()> done) {

@@ -17,6 +17,7 @@ namespace macrame::agentd::sim {
 
 struct SimRank {
   v1::RankStatus status;
+  v1::LaunchSpec spec;  // as it was told
   FencePair started_by;
   std::vector<int> peers;  // machines of the gang
   Us next_phase_at = 0;

@@ -84,20 +84,22 @@ struct Rooms {
 };
 
 const std::vector<Rooms>& AllRooms() {
-  static const std::set<std::string> all = {"base",    "config",   "cores",  "dashboard",
-                                            "gateway", "node",     "state",  "links",
-                                            "gangs",   "services", "metrics"};
+  static const std::set<std::string> all = {"base",    "config",   "cores",   "dashboard",
+                                            "gateway", "node",     "state",   "links",
+                                            "gangs",   "services", "metrics", "tracing"};
   static const std::vector<Rooms> rooms = {
       {"agentd",
        {{"", all},
-        {"services", {"base", "cores", "gateway", "node", "state", "links", "gangs", "metrics"}},
+        {"services",
+         {"base", "cores", "gateway", "node", "state", "links", "gangs", "metrics", "tracing"}},
         {"gangs", {"base", "cores", "node", "state", "links"}},
         {"links", {"base", "cores", "node", "state"}},
         {"state", {"base", "cores", "node"}},
         {"node", {"base", "cores"}},
-        {"gateway", {"base", "dashboard"}},
+        {"gateway", {"base", "dashboard", "tracing"}},
         {"dashboard", {"base"}},
         {"metrics", {}},
+        {"tracing", {}},
         {"config", {"base"}},
         {"cores", {}},
         {"base", {}}}},
@@ -349,7 +351,7 @@ struct Ban {
 
 const std::vector<Ban>& Bans() {
   // Cores decide on events and the time that they are handed.
-  static const std::vector<std::string> pure = {"planner", "agentd/cores"};
+  static const std::vector<std::string> pure = {"planner", "agentd/cores", "agentd/tracing"};
   static const std::vector<Ban> bans = {
       {R"(steady_clock::now|system_clock::now|\btime\(nullptr\)|gettimeofday)",
        "take `now` as an argument",

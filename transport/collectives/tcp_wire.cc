@@ -38,6 +38,16 @@ constexpr int kUserTimeoutMs = 5000;
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
+// Before anything counts by ranks.
+absl::Status CheckRanks(const TcpWireOptions& options) {
+  if (options.rank >= 0 && options.rank < options.size &&
+      options.addresses.size() == static_cast<size_t>(options.size)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " of ", options.size,
+                                                 " with ", options.addresses.size(), " addresses"));
+}
+
 // More ranks than cores on this machine: waiting with the processor takes it from whom is waited
 // for.
 microseconds SpinFor(const TcpWireOptions& options) {
@@ -115,12 +125,6 @@ absl::Status TcpWire::Missing(const std::string& refused) const {
 }
 
 absl::Status TcpWire::Connect() {
-  if (static_cast<int>(options_.addresses.size()) != options_.size || options_.rank < 0 ||
-      options_.rank >= options_.size) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", options_.rank, " of ", options_.size,
-                                                   " with ", options_.addresses.size(),
-                                                   " addresses"));
-  }
   if (options_.size == 1) return absl::OkStatus();
   auto bound = options_.listen_fd < 0 ? StreamSocket::Listen(options_.addresses[options_.rank])
                                       : StreamSocket::ListenAt(options_.listen_fd);
@@ -306,6 +310,8 @@ std::string TcpWire::Waiting() const {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Wire>> ConnectTcpWire(const TcpWireOptions& options) {
+  const absl::Status good = CheckRanks(options);
+  if (!good.ok()) return good;
   auto wire = std::make_unique<TcpWire>(options);
   const absl::Status status = wire->Connect();
   if (!status.ok()) return status;

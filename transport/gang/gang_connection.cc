@@ -2,11 +2,8 @@
 
 #include <openssl/rand.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,26 +22,6 @@ milliseconds LeftUntil(steady_clock::time_point end) {
                   std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
 }
 
-// All of it within `limit`, however it drips in.
-absl::Status ReceiveWithin(const StreamSocket& socket, std::string* message, milliseconds limit) {
-  const steady_clock::time_point end = steady_clock::now() + limit;
-  for (size_t have = 0; have < message->size();) {
-    const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
-    pollfd wait{socket.fd(), POLLIN, 0};
-    const int ready = left.count() > 0 ? poll(&wait, 1, static_cast<int>(left.count())) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return absl::DeadlineExceededError("its answer took too long");
-    if (ready < 0) return absl::UnavailableError(std::strerror(errno));
-    const ssize_t got =
-        recv(socket.fd(), message->data() + have, message->size() - have, MSG_DONTWAIT);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
-    if (got < 0) return absl::UnavailableError(std::strerror(errno));
-    if (got == 0) return absl::UnavailableError("the connection was closed");
-    have += static_cast<size_t>(got);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<GangConnection> ShakeHands(const GangMember& own, const GangCall& call,
                                           StreamSocket socket, const std::string& nonce,
                                           milliseconds limit) {
@@ -52,7 +29,7 @@ absl::StatusOr<GangConnection> ShakeHands(const GangMember& own, const GangCall&
   absl::Status status = socket.SendBytes(handshake.hello());
   if (!status.ok()) return status;
   std::string answer(kAnswerBytes, '\0');
-  status = ReceiveWithin(socket, &answer, limit);
+  status = socket.ReceiveBytesBefore(answer.data(), answer.size(), steady_clock::now() + limit);
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat(
         "whoever listens there does not take this rank for one of its gang: ", status.message()));

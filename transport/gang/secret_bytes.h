@@ -3,21 +3,13 @@
 // Bytes that nobody should find in memory once they have been used: they are overwritten when their
 // holder goes, also in each copy.
 
-#include <openssl/crypto.h>
-
 #include <string>
 #include <string_view>
 #include <utility>
 
-namespace macrame::transport {
+#include "transport/wipe.h"
 
-// Overwrites what `text` holds, and empties it. Copies that were made elsewhere stay.
-inline void Wipe(std::string& text) {
-  // Its whole room: what was cut off is there still.
-  text.resize(text.capacity());
-  OPENSSL_cleanse(text.data(), text.size());
-  text.clear();
-}
+namespace macrame::transport {
 
 class SecretBytes {
  public:

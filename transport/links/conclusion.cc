@@ -27,8 +27,9 @@ const std::string& NameOf(const v1::LinkFacts& facts) {
 std::string PairsText(const std::vector<std::string>& pairs) {
   if (pairs.size() <= kPairsNamedMax) return absl::StrJoin(pairs, ", ");
   const std::vector<std::string> named(pairs.begin(), pairs.begin() + kPairsNamedMax);
-  return absl::StrCat(absl::StrJoin(named, ", "), " and ", pairs.size() - kPairsNamedMax,
-                      " more pairs");
+  const size_t more = pairs.size() - kPairsNamedMax;
+  return absl::StrCat(absl::StrJoin(named, ", "), " and ", more, " more pair",
+                      more == 1 ? "" : "s");
 }
 
 // What nodes without a link that fails lack for RDMA.

@@ -158,6 +158,13 @@ class Doctor {
     evidence->set_text(std::move(text));
   }
 
+  // What is not known is no fault, whatever hangs on it.
+  static v1::Severity SeverityOf(const v1::Reason& reason, v1::Severity of_a_fault) {
+    const bool is_unknown =
+        reason.code() == reasons::kFactUnknown || reason.code() == reasons::kPeerUnknown;
+    return is_unknown ? v1::SEVERITY_INFO : of_a_fault;
+  }
+
   // A link that can't do RDMA is degraded when IP still passes, else an error; a machine that is no
   // Mac and has no verbs device lacks nothing.
   void FindLinkFaults() {
@@ -173,18 +180,15 @@ class Doctor {
       for (const v1::Reason& reason : link.reasons()) {
         // The old controller is what slows the link: another cable changes nothing.
         if (is_old && reason.code() == reasons::kLink40g) continue;
-        const v1::Severity severity =
-            reason.code() == reasons::kFactUnknown || reason.code() == reasons::kPeerUnknown
-                ? v1::SEVERITY_INFO
-            : reached ? v1::SEVERITY_DEGRADED
-                      : v1::SEVERITY_ERROR;
-        FindingOf(reason, severity).add_subjects(LinkText(link));
+        const v1::Severity severity = reached ? v1::SEVERITY_DEGRADED : v1::SEVERITY_ERROR;
+        FindingOf(reason, SeverityOf(reason, severity)).add_subjects(LinkText(link));
       }
     }
     const bool is_none = VerdictNamed(out_.group().verdict()) == Verdict::kNone;
     for (const v1::Reason& reason : out_.group().reasons()) {
       if (!is_none && !IsGroupVeto(reason.code())) continue;
-      FindingOf(reason, is_none ? v1::SEVERITY_ERROR : v1::SEVERITY_DEGRADED);
+      const v1::Severity severity = is_none ? v1::SEVERITY_ERROR : v1::SEVERITY_DEGRADED;
+      FindingOf(reason, SeverityOf(reason, severity));
     }
     for (const v1::TransportRefusal& refusal : snapshot_.refusals()) {
       const bool ours = std::all_of(refusal.node_ids().begin(), refusal.node_ids().end(),
@@ -289,9 +293,14 @@ class Doctor {
                            static_cast<int>(link.measurement().round_trip_us_p50()),
                            " us round trip over TCP"));
     }
-    if (!out_.group().rendezvous_ip().empty()) {
+    std::vector<std::string> met_at = {out_.group().rendezvous_ip()};
+    for (int rank = 1; rank < out_.group().rendezvous_ips_size(); ++rank) {
+      met_at.push_back(out_.group().rendezvous_ips(rank));
+    }
+    if (!met_at.back().empty()) {
+      met_at.erase(std::remove(met_at.begin(), met_at.end(), ""), met_at.end());
       Exclude("a rendezvous address that nobody can reach (0.0.0.0)", "", "", "the verdict",
-              absl::StrCat("rank 0 would meet the others at ", out_.group().rendezvous_ip()));
+              absl::StrCat("rank 0 would meet the others at ", absl::StrJoin(met_at, ", ")));
     }
   }
 

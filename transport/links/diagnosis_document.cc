@@ -22,6 +22,9 @@ void AppendEvidence(const google::protobuf::RepeatedPtrField<v1::Evidence>& evid
   }
 }
 
+// Of a table: a bar in it would begin the next one.
+std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
+
 void AppendFacts(const v1::Diagnosis& diagnosis, std::string* out) {
   absl::StrAppend(
       out, "## Machines and versions\n\n",
@@ -29,13 +32,15 @@ void AppendFacts(const v1::Diagnosis& diagnosis, std::string* out) {
   for (const v1::LinkFacts& facts : diagnosis.facts()) {
     std::vector<std::string> devices;
     for (const v1::RdmaDevice& device : facts.rdma_devices()) devices.push_back(device.name());
-    absl::StrAppend(out, "| ", facts.hostname(), " | ", facts.machine_model(), " ", facts.chip(),
-                    " | ", facts.os_name(), " ", facts.os_version(), " (", facts.os_build(), ") | ",
-                    facts.mlx_version(), " | ",
-                    facts.rdma_devices_listed() != v1::FACT_YES ? "not known"
-                    : devices.empty()                           ? "none"
-                                                                : absl::StrJoin(devices, ", "),
-                    " |\n");
+    absl::StrAppend(
+        out, "| ", Cell(facts.hostname()), " | ",
+        Cell(absl::StrCat(facts.machine_model(), " ", facts.chip())), " | ",
+        Cell(absl::StrCat(facts.os_name(), " ", facts.os_version(), " (", facts.os_build(), ")")),
+        " | ", Cell(facts.mlx_version()), " | ",
+        facts.rdma_devices_listed() != v1::FACT_YES ? "not known"
+        : devices.empty()                           ? "none"
+                                                    : Cell(absl::StrJoin(devices, ", ")),
+        " |\n");
   }
 }
 
@@ -67,9 +72,11 @@ void AppendFindings(const v1::Diagnosis& diagnosis, std::string* out) {
 
 std::string CutSecrets(std::string text) {
   static const std::regex mac(R"(\b([0-9a-fA-F]{1,2}:){5}[0-9a-fA-F]{1,2}\b)");
-  static const std::regex serial(R"((serial[^\n:=]*[:=]\s*)\S+)", std::regex::icase);
+  // Nothing that is JSON's own with them: a document stays one.
+  static const std::regex serial(R"rx((serial[^\n:=]*[:=]\s*(?:\\?")?)[^\s"\\,;{}\[\]]+)rx",
+                                 std::regex::icase);
   static const std::regex uuid(R"(\b[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b)");
-  static const std::regex home(R"(/(Users|home)/[^/\s"]+)");
+  static const std::regex home(R"(/(Users|home)/[^/\s"\\]+)");
   text = std::regex_replace(text, mac, "[MAC]");
   text = std::regex_replace(text, serial, "$1[cut]");
   text = std::regex_replace(text, uuid, "[UUID]");
@@ -82,7 +89,7 @@ std::string DiagnosisMarkdown(const v1::Diagnosis& diagnosis) {
   std::string out = absl::StrCat("# Links of ", absl::StrJoin(names, ", "), "\n\n",
                                  "Objective: one machine of these nodes, over the fastest link "
                                  "that they allow.\n\n",
-                                 "Conclusion: ", diagnosis.conclusion(), "\n\n");
+                                 "Conclusion: ", CutSecrets(diagnosis.conclusion()), "\n\n");
   if (!diagnosis.lowest_failing_layer().empty()) {
     absl::StrAppend(&out, "Lowest failing layer: ", diagnosis.lowest_failing_layer(), "\n\n");
   }

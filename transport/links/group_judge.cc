@@ -336,7 +336,26 @@ class GroupJudge {
     return nullptr;
   }
 
+  // RDMA needs a rank 0 that all others reach over TCP. Good links without it are worth as much as
+  // none: what the group is without RDMA is settled instead.
   void Settle() {
+    const int warned = verdict_.warnings_size();
+    SettleByChoices();
+    if (HasRendezvous()) return;
+    const bool was_rdma =
+        RdmaChoice(Topology::kMesh) != nullptr || RdmaChoice(Topology::kRing) != nullptr;
+    if (was_rdma) {
+      verdict_.mutable_warnings()->DeleteSubrange(warned, verdict_.warnings_size() - warned);
+      verdict_.clear_node_ids();
+      verdict_.clear_device_matrix();
+      verdict_.clear_ring_addresses();
+      verdict_.clear_reasons();
+    }
+    NoRendezvous();
+    if (was_rdma) SettleByChoices();
+  }
+
+  void SettleByChoices() {
     const v1::BackendChoice* mesh = RdmaChoice(Topology::kMesh);
     const v1::BackendChoice* ring = RdmaChoice(Topology::kRing);
     std::vector<int> order(ids_.size());
@@ -381,7 +400,12 @@ class GroupJudge {
         if (IsGroupVeto(reason.code())) add(reason);
       }
     }
-    if (!thunderbolt_ring_.has_value() && (!has_ring || has_cables)) {
+    if (!has_ring) {
+      // Which nodes nothing leads between.
+      for (const v1::Reason& reason : verdict_.choices(verdict_.choices_size() - 1).reasons()) {
+        add(reason);
+      }
+    } else if (!thunderbolt_ring_.has_value() && has_cables) {
       add(MakeReason(reasons::kNoRing, "the Thunderbolt links make no ring through all nodes"));
     }
     if (!IsComplete(cables_) && (!has_ring || has_cables)) add(MeshIncomplete(cables_));
@@ -456,26 +480,53 @@ class GroupJudge {
     }
   }
 
-  // An address of rank 0 that every other rank reaches: on the LAN first, because a cable reaches
-  // one neighbour only. When rank 0 has none, ranks turn until one has.
+  bool HasRendezvous() const {
+    return !verdict_.rendezvous_ip().empty() || !verdict_.rendezvous_ips().empty();
+  }
+
   void FillAddresses() {
-    std::vector<std::string> by_rank(verdict_.node_ids().begin(), verdict_.node_ids().end());
-    for (size_t turn = 0; turn < by_rank.size(); ++turn) {
-      const std::optional<std::string> ip = Rendezvous(by_rank);
-      if (ip.has_value()) {
-        verdict_.set_rendezvous_ip(*ip);
-        if (turn > 0) Rotate(static_cast<int>(turn));
-        break;
-      }
-      std::rotate(by_rank.begin(), by_rank.begin() + 1, by_rank.end());
-    }
-    if (verdict_.rendezvous_ip().empty()) NoRendezvous();
+    const bool is_met = TurnUntil([this](const auto& by_rank) { return MeetAtOne(by_rank); });
+    if (!is_met) TurnUntil([this](const auto& by_rank) { return MeetOverCables(by_rank); });
     FillRingAddresses();
   }
 
+  // Ranks turn until `meet` says that the others reach the first.
+  template <typename Meet>
+  bool TurnUntil(Meet meet) {
+    std::vector<std::string> by_rank(verdict_.node_ids().begin(), verdict_.node_ids().end());
+    for (size_t turn = 0; turn < by_rank.size(); ++turn) {
+      if (meet(by_rank)) {
+        if (turn > 0) Rotate(static_cast<int>(turn));
+        return true;
+      }
+      std::rotate(by_rank.begin(), by_rank.begin() + 1, by_rank.end());
+    }
+    return false;
+  }
+
+  // An address of rank 0 that every other rank reaches: on the LAN first, because a cable reaches
+  // one neighbour only.
+  bool MeetAtOne(const std::vector<std::string>& by_rank) {
+    const std::optional<std::string> ip = Rendezvous(by_rank);
+    if (ip.has_value()) verdict_.set_rendezvous_ip(*ip);
+    return ip.has_value();
+  }
+
+  // Without a LAN, the neighbours of rank 0 call it each at the end of its own cable.
+  bool MeetOverCables(const std::vector<std::string>& by_rank) {
+    std::vector<std::string> ips = {"0.0.0.0"};
+    for (size_t i = 1; i < by_rank.size(); ++i) {
+      const v1::NodePath* path = PathBetween(links_, by_rank[i], by_rank[0]);
+      if (path == nullptr) return false;
+      ips.push_back(path->to_ip());
+    }
+    *verdict_.mutable_rendezvous_ips() = {ips.begin(), ips.end()};
+    return true;
+  }
+
   void NoRendezvous() {
-    const v1::Reason why = MakeReason(reasons::kCoordinator,
-                                      "no node has an address that all others are known to reach");
+    const v1::Reason why =
+        MakeReason(reasons::kCoordinator, "no node is known to be reached by all others");
     *verdict_.add_warnings() = why;
     for (v1::BackendChoice& choice : *verdict_.mutable_choices()) {
       if (IsRdma(BackendNamed(choice.backend())) && choice.usable()) Deny(&choice, why);

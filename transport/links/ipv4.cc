@@ -57,6 +57,10 @@ Ipv4Subnet SubnetOf(uint32_t address, uint32_t prefix_length) {
   return {address & Mask(length), length};
 }
 
+Ipv4Subnet SubnetHeld(uint32_t address, uint32_t prefix_length) {
+  return SubnetOf(address, prefix_length == 0 ? 32 : prefix_length);
+}
+
 std::optional<Ipv4Subnet> ParseDestination(std::string_view text) {
   if (text == "default") return Ipv4Subnet{};
   const size_t slash = text.find('/');

@@ -23,6 +23,8 @@ struct Ipv4Subnet {
 std::optional<uint32_t> ParseIpv4(std::string_view text);
 std::string Ipv4Text(uint32_t address);
 Ipv4Subnet SubnetOf(uint32_t address, uint32_t prefix_length);
+// Of an interface's address. A length of 0 was not found out: no more than the address itself.
+Ipv4Subnet SubnetHeld(uint32_t address, uint32_t prefix_length);
 // "10.0.1.0/30", "10.0.1", "127", "default": as routing tables print it.
 std::optional<Ipv4Subnet> ParseDestination(std::string_view text);
 

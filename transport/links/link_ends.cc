@@ -197,7 +197,7 @@ std::vector<Held> Ipv4Of(const v1::LinkInterface& interface) {
   for (const v1::NodeAddress& address : interface.addresses()) {
     const auto ip = ParseIpv4(address.ip());
     if (!ip || IsLoopback(*ip) || IsNoHost(*ip)) continue;
-    held.push_back({*ip, SubnetOf(*ip, address.prefix_length())});
+    held.push_back({*ip, SubnetHeld(*ip, address.prefix_length())});
   }
   return held;
 }

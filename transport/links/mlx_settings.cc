@@ -66,7 +66,26 @@ std::vector<std::string> AddressesOf(const v1::GroupVerdict& group, MlxBackend b
   return {group.rendezvous_ip()};
 }
 
+// Each rank of a ring, else rank 0, has an address; `names` by rank.
+absl::Status CheckAddresses(const v1::GroupVerdict& group, MlxBackend backend,
+                            std::span<const std::string> names) {
+  const int count = group.node_ids_size();
+  const int needed = count < 2 ? 0 : backend == MlxBackend::kRing ? count : 1;
+  for (int rank = 0; rank < needed; ++rank) {
+    if (!AddressesOf(group, backend, rank).empty()) continue;
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kCoordinator,
+                        absl::StrCat("no address of ", names[static_cast<size_t>(rank)],
+                                     " is known that all others reach"),
+                        group.node_ids(rank));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::string RendezvousIpOf(const v1::GroupVerdict& group, int rank) {
+  return rank < group.rendezvous_ips_size() ? group.rendezvous_ips(rank) : group.rendezvous_ip();
+}
 
 std::string DeviceMatrixJson(const v1::GroupVerdict& group) {
   Json matrix = Json::array();
@@ -89,15 +108,11 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
     return absl::InvalidArgumentError(
         absl::StrCat(ssh_names.size(), " names for ", count, " ranks"));
   }
+  const absl::Status reached = CheckAddresses(group, backend, ssh_names);
+  if (!reached.ok()) return reached;
   Json hosts = Json::array();
   for (int rank = 0; rank < count; ++rank) {
     const std::vector<std::string> ips = AddressesOf(group, backend, rank);
-    if (ips.empty() && (backend == MlxBackend::kRing || rank == 0) && count > 1) {
-      return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kCoordinator,
-                          absl::StrCat("no address of ", ssh_names[static_cast<size_t>(rank)],
-                                       " is known that the others reach"),
-                          group.node_ids(rank));
-    }
     Json row = Json::array();
     if (IsJaccl(backend) && rank < group.device_matrix_size()) {
       for (const v1::DeviceCell& cell : group.device_matrix(rank).cells()) {
@@ -132,6 +147,12 @@ absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
     return absl::InvalidArgumentError(
         absl::StrCat("no rank ", rank, " among ", group.node_ids_size()));
   }
+  const std::string coordinator = RendezvousIpOf(group, rank);
+  if (backend == MlxBackend::kRing || coordinator.empty()) {
+    const std::vector<std::string> ids(group.node_ids().begin(), group.node_ids().end());
+    const absl::Status reached = CheckAddresses(group, backend, ids);
+    if (!reached.ok()) return reached;
+  }
   MlxEnvironment environment;
   environment.settings.emplace_back("MLX_RANK", std::to_string(rank));
   if (backend == MlxBackend::kRing) {
@@ -147,8 +168,7 @@ absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
     environment.files.emplace_back("MLX_HOSTFILE", hosts.dump());
     return environment;
   }
-  environment.settings.emplace_back("MLX_JACCL_COORDINATOR",
-                                    absl::StrCat(group.rendezvous_ip(), ":", port));
+  environment.settings.emplace_back("MLX_JACCL_COORDINATOR", absl::StrCat(coordinator, ":", port));
   if (fast_synch) environment.settings.emplace_back(kFastSynch, "1");
   if (backend == MlxBackend::kJacclRing) environment.settings.emplace_back("MLX_JACCL_RING", "1");
   environment.files.emplace_back("MLX_IBV_DEVICES", DeviceMatrixJson(group));

@@ -19,11 +19,17 @@ namespace macrame::transport {
 inline constexpr int kJacclPort = 32323;  // MLX's own default
 
 // `backend`: one of MlxBackendNames. `ssh_names` by rank: what mlx.launch's ssh calls each node.
-// Refuses a backend that the verdict does not allow, with the verdict's reasons. `fast_synch`:
-// over jaccl, MLX_METAL_FAST_SYNCH=1 is among the settings (agentd's metal_fast_synch).
+// Refuses a backend that the verdict does not allow, with the verdict's reasons, and jaccl for
+// nodes that call rank 0 at different addresses: mlx.launch gives all of them the first.
+// `fast_synch`: over jaccl, MLX_METAL_FAST_SYNCH=1 is among the settings (agentd's
+// metal_fast_synch).
 absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
                                         const std::vector<std::string>& ssh_names,
                                         bool fast_synch = true);
+
+// Where `rank` meets rank 0, for rank 0 itself where it listens: MLX binds the very address that
+// MLX_JACCL_COORDINATOR gives rank 0, and each other rank calls its own. Empty: nowhere.
+std::string RendezvousIpOf(const v1::GroupVerdict& group, int rank);
 
 // The content of the file that MLX_IBV_DEVICES names: null, a name, or a list for each cell.
 std::string DeviceMatrixJson(const v1::GroupVerdict& group);

@@ -19,7 +19,8 @@ NodesById NodesOf(const v1::LinkSnapshot& snapshot);
 
 // Reasons that keep a whole set of nodes off RDMA although its links are good.
 inline bool IsGroupVeto(std::string_view code) {
-  return code == reasons::kMlxOld || code == reasons::kOsFrameMismatch;
+  return code == reasons::kMlxOld || code == reasons::kOsFrameMismatch ||
+         code == reasons::kCoordinator;
 }
 
 // Cables between Macs and what each can do, and one-ended ones whose peer is no member.

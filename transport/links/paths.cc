@@ -116,7 +116,7 @@ std::vector<Address> AddressesOf(const v1::LinkFacts& facts) {
     for (const v1::NodeAddress& address : interface.addresses()) {
       const auto ip = ParseIpv4(address.ip());
       if (!ip || IsLoopback(*ip) || IsNoHost(*ip)) continue;
-      found.push_back({&interface, *ip, SubnetOf(*ip, address.prefix_length())});
+      found.push_back({&interface, *ip, SubnetHeld(*ip, address.prefix_length())});
     }
   }
   return found;

@@ -118,9 +118,21 @@ v1::LinkVerdict JudgeJoined(const NodesById& nodes, const PortAt& a, const PortA
   return link;
 }
 
-// The peer's own probe does not see us: one of the two is out of date, so nothing is concluded.
+// The peer's own probe does not see us: one of the two is out of date, so nothing is concluded; and
+// that nobody is there is not said, because somebody is seen from the other end.
 void MarkOneSided(v1::LinkVerdict& link) {
+  const auto drop = [](google::protobuf::RepeatedPtrField<v1::Reason>& list) {
+    list.erase(
+        std::remove_if(list.begin(), list.end(),
+                       [](const v1::Reason& reason) { return reason.code() == reasons::kNoPeer; }),
+        list.end());
+  };
+  drop(*link.mutable_reasons());
+  drop(*link.mutable_a()->mutable_reasons());
+  drop(*link.mutable_b()->mutable_reasons());
   link.set_rdma_usable(v1::FACT_UNKNOWN);
+  link.set_lowest_failing_layer(
+      link.reasons().empty() ? "" : std::string(LayerName(LayerOf(link.reasons(0).code()))));
   *link.add_reasons() =
       MakeReason(reasons::kConflictingFacts,
                  absl::StrCat(link.a().hostname(), " and ", link.b().hostname(),

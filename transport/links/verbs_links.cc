@@ -36,7 +36,7 @@ std::vector<Candidate> CandidatesOf(const v1::LinkFacts& facts) {
       const auto ip = ParseIpv4(address.ip());
       if (!ip || IsLoopback(*ip) || IsNoHost(*ip)) continue;
       found.push_back({&facts, &interface, DeviceOf(facts, interface.name()), *ip,
-                       SubnetOf(*ip, address.prefix_length())});
+                       SubnetHeld(*ip, address.prefix_length())});
     }
   }
   return found;
@@ -44,6 +44,16 @@ std::vector<Candidate> CandidatesOf(const v1::LinkFacts& facts) {
 
 void Fault(v1::LinkEnd& end, std::string_view code, std::string message) {
   *end.add_reasons() = MakeReason(code, std::move(message), end.node_id());
+}
+
+// The code's own remedy is for Macs.
+void PortDown(const v1::RdmaDevice& device, v1::LinkEnd& end) {
+  Fault(end, reasons::kPortDown, absl::StrCat("the port of ", device.name(), " is not active"));
+  const std::string& interface = device.interface_name();
+  v1::Reason& why = *end.mutable_reasons(end.reasons_size() - 1);
+  why.set_remedy(absl::StrCat("plug the cable in at both ends; bring the interface up",
+                              interface.empty() ? "" : ": 'ip link set ", interface,
+                              interface.empty() ? "" : " up'"));
 }
 
 // Why there is no device for this interface, told apart.
@@ -80,7 +90,7 @@ v1::LinkEnd JudgeVerbsEnd(const Candidate& one) {
     Fault(end, reasons::kFactUnknown,
           absl::StrCat("the state of ", device.name(), " is not known"));
   } else if (device.port_state() != v1::RDMA_PORT_STATE_ACTIVE) {
-    Fault(end, reasons::kPortDown, absl::StrCat("the port of ", device.name(), " is not active"));
+    PortDown(device, end);
   }
   if (!device.gids_known()) {
     Fault(end, reasons::kFactUnknown,
@@ -140,9 +150,7 @@ void AddUnaddressed(const v1::LinkFacts& facts, const std::vector<Candidate>& ca
     end.set_hostname(facts.hostname());
     end.set_interface_name(device.interface_name());
     end.set_rdma_device(device.name());
-    if (device.port_state() == v1::RDMA_PORT_STATE_DOWN) {
-      Fault(end, reasons::kPortDown, absl::StrCat("the port of ", device.name(), " is not active"));
-    }
+    if (device.port_state() == v1::RDMA_PORT_STATE_DOWN) PortDown(device, end);
     Fault(end, reasons::kNoIpv4Gid,
           absl::StrCat(device.name(), " has no IPv4-mapped GID: ", device.interface_name(), " of ",
                        facts.hostname(), " has no IPv4 address"));

@@ -68,7 +68,8 @@ class QueuePair {
   std::span<const std::byte> ReceiveSlot(int slot) { return Slot(kAllSlots + slot); }
   absl::Status PostSend(int slot, size_t bytes);
   absl::Status PostReceive(int slot);
-  // Appends what ended; never waits.
+  // Appends what ended well, also beside what did not; never waits. The error is of the first that
+  // did not.
   absl::Status Poll(std::vector<Completion>& ended);
 
   // Readable when something ended since Arm(), or when the device reports trouble.

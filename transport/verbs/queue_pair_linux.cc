@@ -17,7 +17,7 @@ namespace macrame::transport {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// An acknowledgement is waited for 4.096 µs · 2^14 = 67 ms, seven times: half a second until a peer
+// An acknowledgement is waited for 4.096 us * 2^14 = 67 ms, seven times: half a second until a peer
 // counts as gone. (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3.)
 constexpr uint8_t kAckTimeout = 14;
 constexpr uint8_t kRetries = 7;
@@ -230,19 +230,21 @@ absl::Status QueuePair::PostReceive(int slot) {
 absl::Status QueuePair::Poll(std::vector<Completion>& ended) {
   constexpr int kAtOnce = 8;
   ibv_wc work[kAtOnce];
+  absl::Status status;
   while (true) {
     const int count = ibv_poll_cq(queue_, kAtOnce, work);
     if (count < 0) return absl::UnavailableError("the completion queue can't be read");
     for (int i = 0; i < count; ++i) {
       const int id = static_cast<int>(work[i].wr_id);
-      if (work[i].status != IBV_WC_SUCCESS) {
-        return absl::UnavailableError(
+      if (work[i].status == IBV_WC_SUCCESS) {
+        ended.push_back({id >= kAllSlots, id % kAllSlots, work[i].byte_len});
+      } else if (status.ok()) {
+        status = absl::UnavailableError(
             absl::StrCat(id < kAllSlots ? "a send" : "a receive", " on ", device_,
                          " ended with: ", library_.wc_status_str(work[i].status)));
       }
-      ended.push_back({id >= kAllSlots, id % kAllSlots, work[i].byte_len});
     }
-    if (count < kAtOnce) return absl::OkStatus();
+    if (count < kAtOnce) return status;
   }
 }
 

@@ -75,6 +75,9 @@ struct Peer {
   uint32_t messages_sent = 0, messages_received = 0;
   uint32_t pieces_sent = 0, credited = 0;  // `credited`: how many of them the peer is through with
   uint32_t consumed = 0, told = 0;
+  // What ended a transfer to or from it. What came before is still good.
+  absl::Status failed;
+  bool is_through() const { return sends.empty() && receives.empty(); }
 };
 
 microseconds SpinFor(const VerbsWireOptions& options) {
@@ -113,6 +116,7 @@ class VerbsWire : public PumpedWire {
   absl::Status Agree(const absl::Status& own);
   absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives) override;
   absl::Status Pump(bool* moved) override;
+  absl::Status PumpPeer(int rank, Peer& peer, bool* moved);
   absl::Status TakeCompletions(int rank, Peer& peer, bool* moved);
   absl::Status TakePieces(int rank, Peer& peer, bool* moved);
   absl::Status SendPieces(int rank, Peer& peer, bool* moved);
@@ -253,7 +257,8 @@ absl::Status VerbsWire::Queue(std::span<const Send> sends, std::span<const Recei
 
 absl::Status VerbsWire::TakeCompletions(int rank, Peer& peer, bool* moved) {
   ended_.clear();
-  const absl::Status status = peer.pair->Poll(ended_);
+  const absl::Status polled = peer.pair->Poll(ended_);
+  if (peer.failed.ok()) peer.failed = polled;
   for (const QueuePair::Completion& one : ended_) {
     *moved = true;
     if (!one.is_receive) {
@@ -265,6 +270,7 @@ absl::Status VerbsWire::TakeCompletions(int rank, Peer& peer, bool* moved) {
     std::memcpy(&header, peer.pair->ReceiveSlot(one.slot).data(), sizeof(header));
     peer.credited = header.consumed;
     if (header.bytes == kCreditOnly) {
+      if (!peer.failed.ok()) continue;
       const absl::Status posted = peer.pair->PostReceive(one.slot);
       if (!posted.ok()) return Lost(rank, posted);
     } else {
@@ -272,7 +278,7 @@ absl::Status VerbsWire::TakeCompletions(int rank, Peer& peer, bool* moved) {
       peer.arrived.push_back({one.slot, one.bytes});
     }
   }
-  return status.ok() ? status : Lost(rank, status);
+  return absl::OkStatus();
 }
 
 absl::Status VerbsWire::TakePieces(int rank, Peer& peer, bool* moved) {
@@ -296,8 +302,10 @@ absl::Status VerbsWire::TakePieces(int rank, Peer& peer, bool* moved) {
     peer.arrived.pop_front();
     ++peer.consumed;
     *moved = true;
-    const absl::Status posted = peer.pair->PostReceive(piece.slot);
-    if (!posted.ok()) return Lost(rank, posted);
+    if (peer.failed.ok()) {
+      const absl::Status posted = peer.pair->PostReceive(piece.slot);
+      if (!posted.ok()) return Lost(rank, posted);
+    }
     if (message.done < message.bytes) continue;
     ++peer.messages_received;
     peer.receives.pop_front();
@@ -340,13 +348,20 @@ absl::Status VerbsWire::SendPieces(int rank, Peer& peer, bool* moved) {
   return absl::OkStatus();
 }
 
+// A peer may leave when it has sent all that is asked of it: what it sent is taken, and that a
+// credit no longer reached it is no loss.
+absl::Status VerbsWire::PumpPeer(int rank, Peer& peer, bool* moved) {
+  absl::Status status = TakeCompletions(rank, peer, moved);
+  if (status.ok()) status = TakePieces(rank, peer, moved);
+  if (!status.ok()) return status;
+  if (peer.failed.ok()) return SendPieces(rank, peer, moved);
+  return peer.is_through() ? absl::OkStatus() : Lost(rank, peer.failed);
+}
+
 absl::Status VerbsWire::Pump(bool* moved) {
   for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[rank];
-    if (!peer.pair) continue;
-    absl::Status status = TakeCompletions(rank, peer, moved);
-    if (status.ok()) status = TakePieces(rank, peer, moved);
-    if (status.ok()) status = SendPieces(rank, peer, moved);
+    if (!peers_[rank].pair) continue;
+    const absl::Status status = PumpPeer(rank, peers_[rank], moved);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -354,13 +369,13 @@ absl::Status VerbsWire::Pump(bool* moved) {
 
 bool VerbsWire::AllDone() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.sends.empty() && peer.receives.empty(); });
+                     [](const Peer& peer) { return peer.is_through(); });
 }
 
 std::string VerbsWire::Waiting() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].sends.empty() || !peers_[rank].receives.empty()) ranks.push_back(rank);
+    if (!peers_[rank].is_through()) ranks.push_back(rank);
   }
   return absl::StrJoin(ranks, ", ");
 }
@@ -390,7 +405,7 @@ absl::Status VerbsWire::Block() {
     if (!peer.pair) continue;
     const absl::Status device = peer.pair->TakeDeviceEvents();
     if (!device.ok()) return AtRank(rank, device);
-    if (peer.sends.empty() && peer.receives.empty()) continue;
+    if (peer.is_through()) continue;
     const absl::Status there = side_->CheckPeer(rank);
     if (!there.ok()) return there;
   }
@@ -402,7 +417,8 @@ void VerbsWire::Flush() {
   const auto end = steady_clock::now() + kFlushLimit;
   const auto all_free = [&] {
     return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-      return !peer.pair || peer.free_slots.size() == static_cast<size_t>(kAllSlots);
+      return !peer.pair || !peer.failed.ok() ||
+             peer.free_slots.size() == static_cast<size_t>(kAllSlots);
     });
   };
   while (broken_.ok() && !stopping() && !all_free() && steady_clock::now() < end) {

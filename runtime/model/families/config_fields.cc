@@ -74,6 +74,22 @@ std::string ReadText(const json& config, const char* key, const std::string& fal
   return found->get<std::string>();
 }
 
+std::optional<std::vector<bool>> ReadFlags(const json& config, const char* key, int layers) {
+  const json* found = FindField(config, key);
+  if (found == nullptr) return std::nullopt;
+  if (!found->is_array() || found->size() != static_cast<size_t>(layers)) {
+    Invalid(absl::StrCat("'", key, "' is not a list of ", layers));
+  }
+  std::vector<bool> flags;
+  for (const json& flag : *found) {
+    if (!flag.is_number_integer() && !flag.is_boolean()) {
+      Invalid(absl::StrCat("'", key, "' holds ", flag.dump(), ", neither 0 nor 1"));
+    }
+    flags.push_back(flag.is_boolean() ? flag.get<bool>() : flag != 0);
+  }
+  return flags;
+}
+
 float RoundedToBfloat16(double value) {
   const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
   return std::bit_cast<float>((bits + 0x7FFFU + (bits >> 16 & 1U)) & 0xFFFF0000U);

@@ -39,6 +39,10 @@ double ReadNumber(const nlohmann::json& config, const char* key, std::optional<d
 double ReadNumberFromZero(const nlohmann::json& config, const char* key, double fallback);
 bool ReadBool(const nlohmann::json& config, const char* key, bool fallback);
 std::string ReadText(const nlohmann::json& config, const char* key, const std::string& fallback);
+// By layer, of a list of as many true, false or whole numbers: those that are not zero. Unset when
+// it is missing.
+std::optional<std::vector<bool>> ReadFlags(const nlohmann::json& config, const char* key,
+                                           int layers);
 
 // As Gemma multiplies embeddings by it, whatever the model's type.
 float RoundedToBfloat16(double value);

@@ -87,12 +87,8 @@ void ReadExaoneMoe(const json& given, ModelConfig& out) {
   ExpectText(config, "scoring_func", "sigmoid");
   ExpectText(config, "topk_method", "noaux_tc");
   ReadBiasedExperts(config, "num_experts", out);
-  const json* layers = FindField(config, "is_moe_layer");
-  if (layers == nullptr) return;
-  if (!layers->is_array() || layers->size() != out.has_experts.size()) {
-    Invalid(absl::StrCat("'is_moe_layer' is not a list of ", out.layer_count));
-  }
-  for (size_t i = 0; i < out.has_experts.size(); ++i) out.has_experts[i] = (*layers)[i].get<bool>();
+  const auto layers = ReadFlags(config, "is_moe_layer", out.layer_count);
+  if (layers.has_value()) out.has_experts = *layers;
 }
 
 }  // namespace macrame::runtime::engine

@@ -58,14 +58,10 @@ void ReadSmolLm3(const nlohmann::json& config, ModelConfig& out) {
   out.tied_embeddings = true;
   ReadLlama(config, out);
   const int interval = ReadInt(config, "no_rope_layer_interval", 4);
-  const nlohmann::json* uses = FindField(config, "no_rope_layers");
-  if (uses != nullptr &&
-      (!uses->is_array() || uses->size() != static_cast<size_t>(out.layer_count))) {
-    Invalid(absl::StrCat("'no_rope_layers' is not a list of ", out.layer_count, " numbers"));
-  }
+  const auto uses = ReadFlags(config, "no_rope_layers", out.layer_count);
   for (int layer = 0; layer < out.layer_count; ++layer) {
     const bool turns =
-        uses != nullptr ? (*uses)[static_cast<size_t>(layer)] != 0 : (layer + 1) % interval != 0;
+        uses.has_value() ? (*uses)[static_cast<size_t>(layer)] : (layer + 1) % interval != 0;
     out.rope_uses.push_back(turns ? RopeUse::kGlobal : RopeUse::kNone);
   }
 }

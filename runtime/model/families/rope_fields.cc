@@ -60,6 +60,10 @@ void ReadYarn(const json& config, const json& where, RopeTraits& out) {
   if (out.beta_fast < out.beta_slow) {
     Invalid("rope scaling 'yarn': beta_fast is below beta_slow");
   }
+  // Pairs are told apart by how often they turn, which is alike where theta is 1.
+  if (out.theta <= 1.0) {
+    Invalid(absl::StrCat("rope scaling 'yarn': 'rope_theta' ", out.theta, " is not above 1"));
+  }
 }
 
 std::vector<double> ReadFactors(const json& where, const char* key, int dims) {

@@ -182,6 +182,9 @@ class PosixColdFiles : public ColdFiles {
 absl::StatusOr<std::unique_ptr<ColdFiles>> OpenColdFiles(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return Failed(folder);
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+    return absl::FailedPreconditionError(absl::StrCat(folder, " is a link, or no folder"));
+  }
   if (fd < 0) return Failed(folder);
   auto files = std::make_unique<PosixColdFiles>(folder, fd);
   struct stat found {};

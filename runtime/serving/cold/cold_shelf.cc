@@ -24,11 +24,12 @@ std::string_view NameIn(std::string_view path) {
 }  // namespace
 
 ColdShelf::ColdShelf(ColdFiles& files, const ColdLayout& layout, uint64_t bytes_max,
-                     std::string own)
+                     std::string own, int64_t age_max_ns)
     : files_(files),
       layout_(layout),
       bytes_max_(bytes_max),
       own_(std::move(own)),
+      age_max_ns_(age_max_ns),
       folder_(ColdFolderName(layout)) {}
 
 std::string ColdShelf::PathOf(const BlockName& name) const {
@@ -89,8 +90,17 @@ absl::Status ColdShelf::Open(int64_t now_ns) {
     const auto name = ParseColdFileName(NameIn(path));
     if (FolderOf(path) == folder_ && name.has_value()) removed_.push_back(*name);
   }
+  Expire(now_ns);
   Evict(0);
   return absl::OkStatus();
+}
+
+void ColdShelf::Expire(int64_t now_ns) {
+  if (age_max_ns_ == 0) return;
+  while (!by_use_.empty() && by_use_.begin()->first + age_max_ns_ <= now_ns) {
+    ++counts_.expired;
+    Remove(std::string(by_use_.begin()->second));
+  }
 }
 
 void ColdShelf::Evict(uint64_t bytes) {

@@ -6,9 +6,10 @@
 //
 // Bounded by bytes over all files of the folder, those of other models and layouts too: the one
 // used longest ago is removed first, and since the time of use is the file's own, the order
-// survives restarts. Several ranks of a node may share the folder: names say what a file holds, so
-// that what another writes is the same and what another removes is a miss. Each takes stock anew
-// when it has written an eighth of the bound.
+// survives restarts. With an age, those not used for longer go too, whenever stock is taken:
+// others' uses of a file are seen then. Several ranks of a node may share the folder: names say
+// what a file holds, so that what another writes is the same and what another removes is a miss.
+// Each takes stock anew when it has written an eighth of the bound.
 //
 // A file is written under another name and renamed. Whatever a crash leaves is found by its size or
 // its checksum, removed and counted; it is never served.
@@ -38,15 +39,19 @@ struct ColdCounts {
   uint64_t absent = 0;   // asked for, and not there
   uint64_t broken = 0;   // removed: size, checksum, tokens, or what has no place here
   uint64_t evicted = 0;  // removed for the bound
+  uint64_t expired = 0;  // removed for their age
   uint64_t failed = 0;   // writes that the system refused
 };
 
 class ColdShelf {
  public:
-  // `own`: tells the half-written files of this process from others'.
-  ColdShelf(ColdFiles& files, const ColdLayout& layout, uint64_t bytes_max, std::string own);
+  // `own`: tells the half-written files of this process from others'. `age_max_ns`: of what was
+  // not used since; 0: any age is good.
+  ColdShelf(ColdFiles& files, const ColdLayout& layout, uint64_t bytes_max, std::string own,
+            int64_t age_max_ns = 0);
 
-  // Takes stock: what has no place here is removed, then what is beyond the bound.
+  // Takes stock: what has no place here is removed, then what is too old, then what is beyond the
+  // bound.
   absl::Status Open(int64_t now_ns);
   // Whether it is there now. Nothing is written any more after the disk was full.
   bool Store(const ColdBlock& block, std::span<const std::byte> content, int64_t now_ns);
@@ -73,6 +78,7 @@ class ColdShelf {
   void Put(const std::string& path, Held held);
   void Forget(const std::string& path);
   void Remove(const std::string& path);
+  void Expire(int64_t now_ns);
   void Evict(uint64_t bytes);
   bool WriteFile(const std::string& path, const std::string& bytes);
 
@@ -80,6 +86,7 @@ class ColdShelf {
   const ColdLayout layout_;
   const uint64_t bytes_max_;
   const std::string own_;
+  const int64_t age_max_ns_;
   const std::string folder_;
   std::map<std::string, Held> held_;
   std::set<std::pair<int64_t, std::string>> by_use_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -106,7 +107,7 @@ bool ColdWorker::Open() {
   if (status.ok()) {
     files_ = *std::move(files);
     shelf_ = std::make_unique<ColdShelf>(*files_, options_.layout, options_.bytes_max,
-                                         absl::StrCat(getpid()));
+                                         absl::StrCat(getpid()), options_.age_max.count());
     status = shelf_->Open(UnixNs());
   }
   ColdEvent event;
@@ -128,29 +129,56 @@ bool ColdWorker::Open() {
   return true;
 }
 
+std::optional<ColdWorker::Job> ColdWorker::TakeJob(bool* closed) {
+  const auto is_due = +[](ColdWorker* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+    return self->closed_ || !self->jobs_.empty();
+  };
+  absl::MutexLock lock(&mutex_);
+  if (stock_due_ == std::chrono::steady_clock::time_point::max()) {
+    mutex_.Await(absl::Condition(is_due, this));
+  } else {
+    const auto left = stock_due_ - std::chrono::steady_clock::now();
+    // Also while it is busy: then it is due already.
+    if (left.count() <= 0 ||
+        !mutex_.AwaitWithTimeout(absl::Condition(is_due, this), absl::FromChrono(left))) {
+      *closed = closed_;
+      return std::nullopt;
+    }
+  }
+  *closed = closed_;
+  if (closed_) return std::nullopt;
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  queued_bytes_ -= job.content.size();
+  return job;
+}
+
+// A folder that can't be read now is looked at again the next time.
+void ColdWorker::TakeStock() {
+  shelf_->Open(UnixNs()).IgnoreError();
+  TellRemoved();
+  NoteState();
+  stock_due_ = std::chrono::steady_clock::now() + options_.stock_pause;
+}
+
 void ColdWorker::Run() {
   const bool is_open = Open();
+  if (is_open && options_.age_max.count() > 0) {
+    stock_due_ = std::chrono::steady_clock::now() + options_.stock_pause;
+  }
   while (true) {
-    Job job{Job::Kind::kTouch, {}, {}, {}, {}};
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(
-          +[](ColdWorker* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-            return self->closed_ || !self->jobs_.empty();
-          },
-          this));
-      if (closed_) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-      queued_bytes_ -= job.content.size();
-    }
-    if (is_open) {
-      Do(job);
+    bool closed = false;
+    std::optional<Job> job = TakeJob(&closed);
+    if (closed) return;
+    if (!job.has_value()) {
+      TakeStock();
+    } else if (is_open) {
+      Do(*job);
       NoteState();
-    } else if (job.kind == Job::Kind::kLoad) {
+    } else if (job->kind == Job::Kind::kLoad) {
       ColdEvent nothing;
       nothing.kind = ColdEvent::Kind::kLoaded;
-      nothing.id = job.load.id;
+      nothing.id = job->load.id;
       Tell(std::move(nothing));
     }
   }

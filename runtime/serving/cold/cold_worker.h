@@ -2,9 +2,11 @@
 
 // The thread that reads and writes one rank's files of the cold tier (ColdShelf), so that no step
 // waits for a disk. The engine thread hands it copies of blocks and takes what it has read; both
-// queues are bounded, and what has no place is refused and counted.
+// queues are bounded, and what has no place is refused and counted. With an age, stock is taken
+// every so often, also while there is nothing to do, so that what is too old goes.
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,6 +28,8 @@ namespace macrame::runtime::engine {
 
 // Copies of blocks that wait to be written; a larger block goes alone.
 inline constexpr size_t kColdQueuedBytesMax = size_t{64} << 20;
+// Between two looks for files that are too old.
+inline constexpr std::chrono::minutes kColdStockPause{5};
 
 class ColdWorker {
  public:
@@ -34,6 +38,8 @@ class ColdWorker {
     ColdLayout layout;
     uint64_t bytes_max = 0;
     uint32_t rank = 0;
+    std::chrono::nanoseconds age_max{0};  // ColdShelf's; 0: any
+    std::chrono::nanoseconds stock_pause = kColdStockPause;
   };
   // `tell` is called on the worker's thread, for what is refused at once on the engine's.
   ColdWorker(Options options, std::function<void(ColdEvent)> tell);
@@ -67,6 +73,9 @@ class ColdWorker {
   };
   void Run();
   bool Open();
+  // The next job; nothing: stock is due, or it is closed.
+  std::optional<Job> TakeJob(bool* closed);
+  void TakeStock();
   void Do(Job& job);
   void DoLoad(const ColdLoad& load);
   void Tell(ColdEvent event);
@@ -78,6 +87,7 @@ class ColdWorker {
   const std::function<void(ColdEvent)> tell_;
   std::unique_ptr<ColdFiles> files_;  // worker's thread, as the next
   std::unique_ptr<ColdShelf> shelf_;
+  std::chrono::steady_clock::time_point stock_due_ = std::chrono::steady_clock::time_point::max();
 
   mutable absl::Mutex mutex_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);

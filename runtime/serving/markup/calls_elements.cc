@@ -121,6 +121,20 @@ std::string_view NameOfElement(std::string_view tag) {
   return tag.substr(0, tag.find_first_of(" \t\r\n"));
 }
 
+// The call's or the block's closing tag stands next, and stays there.
+Reading<bool> IsAtEndOfCall(Transcript& t) {
+  TextSource& in = t.source;
+  for (const std::string_view closer :
+       {std::string_view(t.dialect.function.function_close), std::string_view(t.dialect.closer)}) {
+    while (in.rest().size() < closer.size() && closer.starts_with(in.rest())) {
+      const bool more = co_await in.More();
+      if (!more) break;
+    }
+    if (in.rest().starts_with(closer)) co_return true;
+  }
+  co_return false;
+}
+
 // Reads one parameter behind its opening tag, up to and with its closing one.
 class ParameterReader {
  public:
@@ -134,7 +148,7 @@ class ParameterReader {
       const size_t which =
           co_await in.CopyTo(marks, [this](std::string_view text) { Append(text); });
       if (which == TextSource::kNone) break;
-      const bool at_end = co_await IsAtEndOfCall();
+      const bool at_end = co_await IsAtEndOfCall(t_);
       if (at_end) {
         CloseAll();
         co_return ElementEnd{true, true};
@@ -153,20 +167,6 @@ class ParameterReader {
   const Element& root() const { return open_.front(); }
 
  private:
-  // The call's or the block's closing tag stands next, and stays there.
-  Reading<bool> IsAtEndOfCall() {
-    TextSource& in = t_.source;
-    for (const std::string_view closer : {std::string_view(t_.dialect.function.function_close),
-                                          std::string_view(t_.dialect.closer)}) {
-      while (in.rest().size() < closer.size() && closer.starts_with(in.rest())) {
-        const bool more = co_await in.More();
-        if (!more) break;
-      }
-      if (in.rest().starts_with(closer)) co_return true;
-    }
-    co_return false;
-  }
-
   void Append(std::string_view text) {
     if (!is_text_) {
       open_.back().text += text;
@@ -223,7 +223,7 @@ Reading<bool> ReadElements(Transcript& t, std::string name) {
     co_await in.SkipSpace();
     const bool closed = co_await in.Accept(tags.function_close);
     if (closed) break;
-    const bool at_block_end = in.rest().starts_with(t.dialect.closer);
+    const bool at_block_end = co_await IsAtEndOfCall(t);
     const bool opened = !at_block_end && co_await in.Accept(tags.parameter_open);
     if (!opened) {
       is_whole = !in.has_ended() || !t.is_cut;

@@ -23,6 +23,11 @@ bool IsPythonName(std::string_view name) {
   return true;
 }
 
+// Whether a call's name, or its quotes, may begin so: what can't is not waited for.
+bool MayBeginName(std::optional<char> c) {
+  return c == '"' || c == '\'' || (c.has_value() && IsPythonName(std::string_view(&*c, 1)));
+}
+
 // The value of an argument; what stands behind it stays. False when the text ended within it.
 Reading<bool> CopyPythonValue(Transcript& t) {
   PythonSpan span;
@@ -96,6 +101,8 @@ Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known) {
       const bool comma = co_await in.Accept(",");
       if (comma) co_await in.SkipSpace();
     }
+    const std::optional<char> next = co_await in.Peek();
+    if (!MayBeginName(next)) break;
     const std::optional<std::string> head = co_await in.TextTo(kParenthesis, kNameBytesMax);
     const std::string name(head.has_value() ? NameIn(*head) : "");
     if (!IsPythonName(name) || (only_known && !t.tools.Has(name))) break;

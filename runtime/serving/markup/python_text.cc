@@ -169,12 +169,16 @@ class LiteralReader {
   bool CodePoint(size_t digits, std::string& decoded) {
     uint32_t code = 0;
     if (!Hex(digits, code)) return false;
-    // A pair of surrogates, as JSON writes it.
+    // A pair of surrogates, as JSON writes it; half a pair stands alone.
+    const size_t behind = at_;
+    uint32_t low = 0;
     if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_, 2) == "\\u") {
       at_ += 2;
-      uint32_t low = 0;
-      if (!Hex(4, low)) return false;
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+      if (Hex(4, low) && low >= 0xDC00 && low < 0xE000) {
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+      } else {
+        at_ = behind;
+      }
     }
     AppendUtf8(code, decoded);
     return true;

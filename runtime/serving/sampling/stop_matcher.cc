@@ -25,18 +25,20 @@ absl::Status CheckStopStrings(const std::vector<std::string>& stops) {
 std::string StopMatcher::Push(std::string_view text) {
   if (stopped_) return "";
   held_.append(text);
-  // The earliest stop string wins; at one place, any of them gives the same text.
-  size_t earliest = std::string::npos;
+  // The one that is whole first, as if the text came byte by byte: how it is cut into tokens must
+  // not matter.
+  size_t first_end = std::string::npos;
   for (const std::string& stop : stops_) {
     const size_t at = held_.find(stop);
-    const bool is_longer = at == earliest && stop.size() > found_.size();
-    if (at == std::string::npos || (at >= earliest && !is_longer)) continue;
-    earliest = at;
+    if (at == std::string::npos) continue;
+    const size_t end = at + stop.size();
+    if (end > first_end || (end == first_end && stop.size() <= found_.size())) continue;
+    first_end = end;
     found_ = stop;
   }
-  if (earliest != std::string::npos) {
+  if (first_end != std::string::npos) {
     stopped_ = true;
-    std::string out = held_.substr(0, earliest);
+    std::string out = held_.substr(0, first_end - found_.size());
     held_.clear();
     return out;
   }

@@ -27,7 +27,8 @@ class StopMatcher {
   // The text has ended: what was held back.
   std::string Finish();
   bool stopped() const { return stopped_; }
-  // Which one it was; where several stand at one place, the longest. Empty: none.
+  // Which one it was: the one that is whole first; where several end at one place, the longest.
+  // Empty: none.
   const std::string& found() const { return found_; }
 
  private:

@@ -78,6 +78,12 @@ std::string ArgumentsOf(const ordered_json& function, bool by_schema) {
   return schema.dump();
 }
 
+// A member that is a text; empty where it is anything else.
+std::string TextAt(const ordered_json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 struct CallsBehind {
   std::string said;  // that comes before
   std::string name;  // of the tool; empty: any
@@ -94,8 +100,10 @@ std::optional<ForcedCall> GrammarBehind(const CallsBehind& calls, const markup::
   ForcedCall call;
   std::string start, rules;
   for (size_t i = 0; i < tools.size(); ++i) {
-    const ordered_json function = tools[i].value("function", ordered_json::object());
-    const std::string tool = function.value("name", "");
+    const auto found = tools[i].find("function");  // none where the tool is no object
+    if (found == tools[i].end() || !found->is_object()) continue;
+    const ordered_json& function = *found;
+    const std::string tool = TextAt(function, "name");
     if (tool.empty() || (!calls.name.empty() && tool != calls.name)) continue;
     const std::string opening = markup::ForcedOpening(dialect, tool, calls.calls_before);
     if (!opening.starts_with(calls.said)) return std::nullopt;

@@ -1,10 +1,17 @@
 // clusterctl key and clusterctl audit, against a fake agent.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "cli/duration.h"
 #include "cli/exit_codes.h"
+#include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
 
@@ -80,6 +87,62 @@ TEST_F(AccessCommandsTest, CreatePrintsTheKeyAloneOnStdout) {
   EXPECT_EQ(agent_.access.last_created.expires_unix_ms(), 0u);
 }
 
+TEST_F(AccessCommandsTest, AnAccessFileIsWrittenForItsOwnerAlone) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "access_commands_", ::getpid());
+  std::filesystem::remove_all(folder);
+  const std::string path = folder + "/new/laptop.access";
+  const CliRun run = Run({"key", "create", "--name", "laptop", "--access-file", path});
+  EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_NE(run.out.find("scopes infer, operate"), std::string::npos) << run.out;
+  EXPECT_EQ((run.out + run.err).find("the private key"), std::string::npos);
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  const v1::ApiKey& key = agent_.access.last_created;
+  const uint64_t days = (key.expires_unix_ms() - NowUnixMs() + 3'600'000) / 86'400'000;
+  EXPECT_EQ(days, 90u);
+  // What is there stays, and nothing is made for it.
+  agent_.access.last_created.Clear();
+  const CliRun again = Run({"key", "create", "--access-file", path});
+  EXPECT_NE(again.exit_code, kExitOk);
+  EXPECT_NE(again.err.find("is there already"), std::string::npos) << again.err;
+  EXPECT_EQ(agent_.access.last_created.scopes_size(), 0);
+  // A key whose file can't be written is ended.
+  std::ofstream(folder + "/file") << "no folder";
+  const CliRun unwritten = Run({"key", "create", "--access-file", folder + "/file/x.access"});
+  EXPECT_NE(unwritten.exit_code, kExitOk);
+  EXPECT_EQ(agent_.access.last_revoked, "0123456789ab");
+  EXPECT_EQ(Run({"key", "create", "--access-file", folder + "/y", "--tenant", "law"}).exit_code,
+            kExitUsage);
+  const json document = json::parse(
+      Run({"key", "create", "--scope", "admin", "--access-file", folder + "/z", "--json"}).out);
+  EXPECT_EQ(document["scopes"][0], "admin");
+  std::filesystem::remove_all(folder);
+}
+
+// Which agent is asked: flags, variables, and what is there.
+TEST_F(AccessCommandsTest, OneAgentIsMeant) {
+  CliWorld world;
+  world.variables["MACRAME_SOCKET"] = agent_.socket_path();
+  EXPECT_EQ(Clusterctl({"key", "list"}, world).exit_code, kExitOk);
+  const CliRun both =
+      Clusterctl({"key", "list", "--socket", agent_.socket_path(), "--access", "/x"}, world);
+  EXPECT_EQ(both.exit_code, kExitUsage);
+  EXPECT_NE(both.err.find("--access"), std::string::npos) << both.err;
+  const CliRun missing = Clusterctl({"key", "list", "--access", "/nowhere/x.access"}, world);
+  EXPECT_NE(missing.exit_code, kExitOk);
+  EXPECT_NE(missing.err.find("no access file at /nowhere/x.access"), std::string::npos)
+      << missing.err;
+  world.variables["MACRAME_ACCESS"] = "/elsewhere/x.access";
+  EXPECT_NE(Clusterctl({"key", "list"}, world).err.find("/elsewhere/x.access"), std::string::npos)
+      << "the variable names another cluster than this machine's";
+  EXPECT_EQ(Clusterctl({"key", "list", "--socket", agent_.socket_path()}, world).exit_code, kExitOk)
+      << "a flag comes first";
+  EXPECT_NE(
+      Clusterctl({"version", "--access", "/nowhere/x.access", "--host", "ada"}).out.find("ada"),
+      std::string::npos);
+}
+
 TEST_F(AccessCommandsTest, WrongFlagsDoNothing) {
   for (const std::vector<std::string>& wrong :
        {std::vector<std::string>{"key", "create", "--expires", "soon"},
@@ -108,6 +171,16 @@ TEST_F(AccessCommandsTest, ListShowsStateAndLimitsAndNoControlCharacters) {
   EXPECT_NE(Run({"key", "revoke", "laptop"}).out.find("Revoked"), std::string::npos);
 }
 
+TEST_F(AccessCommandsTest, ListShowsWhatKeysTookWhereTheAgentKnowsIt) {
+  EXPECT_EQ(Run({"key", "list"}).out.find("ENERGY"), std::string::npos);
+  v1::KeyEnergy& key = *agent_.access.energy.emplace().add_keys();
+  key.set_key_id("0123456789ab");
+  key.set_joules(7200);
+  EXPECT_NE(Run({"key", "list"}).out.find("2.0 Wh"), std::string::npos);
+  const json document = json::parse(Run({"key", "list", "-o", "json"}).out);
+  EXPECT_EQ(document["energy"]["keys"][0]["joules"], 7200);
+}
+
 TEST_F(AccessCommandsTest, AuditIsShownExportedAndVerified) {
   EXPECT_NE(Run({"audit", "show", "--limit", "5"}).out.find("LoadModel"), std::string::npos);
   EXPECT_EQ(agent_.access.last_read.limit(), 5u);
@@ -128,6 +201,61 @@ TEST_F(AccessCommandsTest, NobodyAtTheSocketIsItsOwnExitCode) {
     EXPECT_EQ(Clusterctl({command, last, "--socket", "/nowhere/a.sock"}).exit_code,
               kExitUnreachable);
   }
+}
+
+TEST_F(AccessCommandsTest, ATenantsRetentionIsSetAndShown) {
+  const CliRun set = Run({"tenant", "set", "law", "--retention", "24h", "--memory-only", "on"});
+  EXPECT_EQ(set.exit_code, kExitOk) << set.err;
+  EXPECT_EQ(set.out, "tenant law: answers kept 24h, memory only\n");
+  EXPECT_EQ(agent_.access.last_tenant.retention_s(), 86'400u);
+  EXPECT_TRUE(agent_.access.last_tenant.memory_only());
+  EXPECT_FALSE(agent_.access.last_tenant.has_requests_per_minute());
+  EXPECT_EQ(Run({"tenant", "set", "law", "--retention", "0"}).out,
+            "tenant law: no answers stored\n");
+  EXPECT_TRUE(agent_.access.last_tenant.has_retention_s());
+  EXPECT_FALSE(agent_.access.last_tenant.has_memory_only()) << "what is not named stays";
+  EXPECT_EQ(Run({"tenant", "set", "law", "--retention", "off", "--memory-only", "off"}).out,
+            "tenant law: none\n");
+  EXPECT_FALSE(agent_.access.last_tenant.has_retention_s());
+  EXPECT_TRUE(agent_.access.last_tenant.clear_retention());
+  EXPECT_TRUE(agent_.access.last_tenant.has_memory_only());
+  EXPECT_EQ(Run({"tenant", "set", "law", "--limit", "5"}).exit_code, kExitOk);
+  EXPECT_FALSE(agent_.access.last_tenant.clear_retention());
+  for (const char* length : {"soon", "-1", "500ms", "0h", "11000d"}) {
+    EXPECT_EQ(Run({"tenant", "set", "law", "--retention", length}).exit_code, kExitUsage) << length;
+  }
+  EXPECT_EQ(Run({"tenant", "set", "law", "--memory-only", "maybe"}).exit_code, kExitUsage);
+  v1::TenantLimits& tenant = *agent_.access.tenants.add_tenants();
+  tenant.set_name("law");
+  tenant.set_retention_s(30 * 86'400);
+  EXPECT_NE(Run({"tenant", "list"}).out.find("answers kept 30d"), std::string::npos);
+}
+
+TEST_F(AccessCommandsTest, AnErasureTellsWhatEachNodeDroppedAndWhoWasNotAsked) {
+  v1::ErasedAnswers& ada = *agent_.access.erased.add_nodes();
+  ada.set_node_id("a1");
+  ada.set_hostname("ada");
+  ada.set_answers(3);
+  ada.set_bytes(2048);
+  const CliRun all = Run({"tenant", "erase", "law"});
+  EXPECT_EQ(all.exit_code, kExitOk) << all.err;
+  EXPECT_NE(all.out.find("tenant law: 3 stored answers dropped at 1 node\n"), std::string::npos)
+      << all.out;
+  v1::ErasedAnswers& bob = *agent_.access.erased.add_nodes();
+  bob.set_node_id("b2");
+  bob.set_hostname("bob");
+  *bob.mutable_failure() = MakeReason(reasons::kNodeDead, "node b2 is not heard of");
+  const CliRun partial = Run({"tenant", "erase", "law"});
+  EXPECT_EQ(partial.exit_code, kExitPartial);
+  EXPECT_NE(partial.out.find("1 node was not asked"), std::string::npos) << partial.out;
+  EXPECT_NE(partial.out.find("not heard of"), std::string::npos) << partial.out;
+  EXPECT_NE(partial.out.find("Not reached"), std::string::npos) << partial.out;
+  const CliRun as_json = Run({"tenant", "erase", "law", "--json"});
+  EXPECT_EQ(as_json.exit_code, kExitPartial);
+  const json told = json::parse(as_json.out);
+  EXPECT_EQ(told["nodes"][0]["answers"], 3);
+  EXPECT_EQ(told["nodes"][1]["failure"]["code"], "NODE_DEAD");
+  EXPECT_EQ(Run({"tenant", "erase"}).exit_code, kExitUsage);
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ grpc::Status FakeClusterService::GetMetrics(grpc::ServerContext*,
 grpc::Status FakeClusterService::PlanNet(grpc::ServerContext*, const v1::PlanNetRequest* request,
                                          v1::NetPlan* response) {
   last_plan_net = *request;
-  *response = SampleNetPlan();
+  *response = net_plan.value_or(SampleNetPlan());
   return ToGrpcStatus(failure);
 }
 
@@ -288,6 +288,20 @@ grpc::Status FakeAccessService::CreateKey(grpc::ServerContext*, const v1::Create
   return grpc::Status::OK;
 }
 
+grpc::Status FakeAccessService::CreateAccessFile(grpc::ServerContext*,
+                                                 const v1::CreateAccessFileRequest* request,
+                                                 v1::CreateAccessFileResponse* response) {
+  last_created = request->key();
+  *response->mutable_key() = request->key();
+  response->mutable_key()->set_id("0123456789ab");
+  response->mutable_key()->set_has_access_file(true);
+  v1::AccessFile& file = *response->mutable_file();
+  file.set_cluster_name("lab");
+  file.set_key_id("0123456789ab");
+  file.set_private_key("the private key");
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeAccessService::SetTenant(grpc::ServerContext*, const v1::SetTenantRequest* request,
                                           v1::SetTenantResponse* response) {
   last_tenant = *request;
@@ -297,6 +311,16 @@ grpc::Status FakeAccessService::SetTenant(grpc::ServerContext*, const v1::SetTen
   tenant.set_requests_per_minute(request->requests_per_minute());
   tenant.set_tokens_per_minute(request->tokens_per_minute());
   tenant.set_concurrent_requests(request->concurrent_requests());
+  if (request->has_retention_s()) tenant.set_retention_s(request->retention_s());
+  tenant.set_memory_only(request->memory_only());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::EraseTenant(grpc::ServerContext*,
+                                            const v1::EraseTenantRequest* request,
+                                            v1::EraseTenantResponse* response) {
+  *response = erased;
+  response->set_name(request->name());
   return grpc::Status::OK;
 }
 
@@ -319,8 +343,16 @@ grpc::Status FakeAccessService::ListKeys(grpc::ServerContext*, const v1::ListKey
   return grpc::Status::OK;
 }
 
+grpc::Status FakeAccessService::GetKeyEnergy(grpc::ServerContext*, const v1::GetKeyEnergyRequest*,
+                                             v1::GetKeyEnergyResponse* response) {
+  if (!energy.has_value()) return {grpc::StatusCode::UNIMPLEMENTED, "no such method"};
+  *response = *energy;
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeAccessService::RevokeKey(grpc::ServerContext*, const v1::RevokeKeyRequest* request,
                                           v1::RevokeKeyResponse* response) {
+  last_revoked = request->key();
   response->mutable_key()->set_id(request->key());
   return grpc::Status::OK;
 }

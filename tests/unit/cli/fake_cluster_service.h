@@ -64,6 +64,7 @@ class FakeClusterService final : public v1::ClusterService::Service {
   bool fits = true;
   std::optional<v1::ClusterStatus> status;  // instead of the samples
   std::optional<v1::LinksView> links;       // unset: SamplePair()
+  std::optional<v1::NetPlan> net_plan;      // unset: SampleNetPlan()
   int statuses_per_watch = 0;               // 0: until cancelled
   int infer_failures = 0;                   // so many questions are refused: PROMPT_TOO_LONG
   int messages_max = 1000;                  // conversations of more messages are refused likewise
@@ -128,8 +129,12 @@ class FakeAccessService final : public v1::AccessService::Service {
  public:
   grpc::Status CreateKey(grpc::ServerContext*, const v1::CreateKeyRequest* request,
                          v1::CreateKeyResponse* response) override;
+  grpc::Status CreateAccessFile(grpc::ServerContext*, const v1::CreateAccessFileRequest* request,
+                                v1::CreateAccessFileResponse* response) override;
   grpc::Status ListKeys(grpc::ServerContext*, const v1::ListKeysRequest*,
                         v1::ListKeysResponse* response) override;
+  grpc::Status GetKeyEnergy(grpc::ServerContext*, const v1::GetKeyEnergyRequest*,
+                            v1::GetKeyEnergyResponse* response) override;
   grpc::Status RevokeKey(grpc::ServerContext*, const v1::RevokeKeyRequest* request,
                          v1::RevokeKeyResponse* response) override;
   grpc::Status ReadAudit(grpc::ServerContext*, const v1::ReadAuditRequest* request,
@@ -142,9 +147,15 @@ class FakeAccessService final : public v1::AccessService::Service {
   grpc::Status ListTenants(grpc::ServerContext*, const v1::ListTenantsRequest*,
                            v1::ListTenantsResponse* response) override;
 
+  grpc::Status EraseTenant(grpc::ServerContext*, const v1::EraseTenantRequest* request,
+                           v1::EraseTenantResponse* response) override;
+
   v1::SetTenantRequest last_tenant;
+  v1::EraseTenantResponse erased;
   v1::ListTenantsResponse tenants;
   v1::ApiKey last_created;
+  std::string last_revoked;
+  std::optional<v1::GetKeyEnergyResponse> energy;  // nullopt: an agent that does not know of it
   v1::ReadAuditRequest last_read;
   bool broken = false;
 };

@@ -14,6 +14,7 @@
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
 #include "tests/unit/cli/sample_links.h"
+#include "tests/unit/cli/sample_messages.h"
 
 namespace macrame::cli {
 namespace {
@@ -180,6 +181,19 @@ TEST_F(LinksCommandsTest, ApplyDoesTheOwnPartAndUndoTakesExactlyThatBack) {
   EXPECT_FALSE(std::filesystem::exists(journal()));
   EXPECT_NE(Run({"net", "undo", "--yes", "--journal", journal()}).out.find("Nothing was applied"),
             std::string::npos);
+}
+
+TEST_F(LinksCommandsTest, ANameInAPlanIsOneWordWhateverItHolds) {
+  if (geteuid() != 0) GTEST_SKIP() << "network settings are changed as root only";
+  FakeNetworksetup();
+  v1::NetPlan plan;
+  v1::NetCommand& command = *plan.add_commands();
+  command.set_node_id(HealthyCluster().answered_by());
+  command.set_command("networksetup -setdhcp \"a \\\"fast\\\" one \\$(id) \\`id\\` \\\\\" on");
+  agent_.service.net_plan = plan;
+  const CliRun applied = Run({"net", "apply", "--yes", "--journal", journal()});
+  EXPECT_EQ(applied.exit_code, kExitOk) << applied.err;
+  EXPECT_EQ(ReadFile(asked()), "[-setdhcp][a \"fast\" one $(id) `id` \\][on]\n");
 }
 
 TEST_F(LinksCommandsTest, ACommandThatFailsStopsApplyAndWhatWasDoneCanBeUndone) {

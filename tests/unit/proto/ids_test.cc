@@ -14,6 +14,16 @@ TEST(NodeId, OnlyThirtyTwoLowerCaseHexDigitsAreOne) {
   EXPECT_FALSE(IsValidNodeId(""));
 }
 
+TEST(NodeId, FourOfItsFirstDigitsMayMeanIt) {
+  constexpr std::string_view kId = "0123456789abcdef0123456789abcdef";
+  EXPECT_TRUE(IsBeginningOfId("0123", kId));
+  EXPECT_TRUE(IsBeginningOfId(kId, kId));
+  EXPECT_FALSE(IsBeginningOfId("012", kId));
+  EXPECT_FALSE(IsBeginningOfId("", kId));
+  EXPECT_FALSE(IsBeginningOfId("1234", kId));
+  EXPECT_FALSE(IsBeginningOfId(std::string(kId) + "0", kId));
+}
+
 TEST(FencePair, TheTermDecidesThenTheCoordinatorSoNoTwoTie) {
   const FencePair old_term{Term(3), NodeId("ffff")};
   const FencePair low{Term(4), NodeId("aaaa")};

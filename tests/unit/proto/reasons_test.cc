@@ -35,6 +35,17 @@ TEST(Reasons, AReasonComesWholeThroughAStatus) {
   EXPECT_EQ(back.remedy(), sent.remedy());
 }
 
+// A name that was cut to a length ends within a character; the reader of the reason sees the rest.
+TEST(Reasons, WhatIsCutWithinACharacterIsReadAllTheSame) {
+  const std::string name = std::string("caf\xC3\xA9").substr(0, 4);
+  const absl::Status status = ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+                                           "no model '" + name + "' is loaded", name);
+  const v1::Reason back = ReasonOf(status);
+  EXPECT_EQ(back.code(), "MODEL_NOT_LOADED");
+  EXPECT_EQ(back.message(), "no model 'caf\uFFFD' is loaded");
+  EXPECT_EQ(back.node_id(), "caf\uFFFD");
+}
+
 TEST(Reasons, AStatusWithoutOneKeepsItsText) {
   const v1::Reason reason = ReasonOf(absl::UnavailableError("socket closed"));
   EXPECT_EQ(reason.code(), "INTERNAL");

@@ -31,6 +31,17 @@ TEST(Utf8Test, TheFirstWrongByteIsFoundAndReplaced) {
   EXPECT_EQ(AsUtf8("\xE4\xB8", "\uFFFD"), "\uFFFD\uFFFD");
 }
 
+TEST(Utf8Test, WhatIsCutEndsWithAWholeCharacter) {
+  const std::string text = "aé中🚀z";  // 1, 2, 3, 4 and 1 bytes
+  const std::pair<size_t, std::string_view> cuts[] = {
+      {0, ""},     {1, "a"},    {2, "a"},      {3, "aé"},  {5, "aé"},
+      {6, "aé中"}, {9, "aé中"}, {10, "aé中🚀"}, {11, text}, {999, text}};
+  for (const auto& [bytes, left] : cuts) EXPECT_EQ(CutToBytes(text, bytes), left) << bytes;
+  // What is no UTF-8 is cut, and not to nothing.
+  EXPECT_EQ(CutToBytes(std::string(100, '\x80'), 50).size(), 46U);
+  EXPECT_EQ(CutToBytes("ab\xFF\xFF", 3), "ab\xFF");
+}
+
 TEST(Utf8Test, ColumnsAreThoseOfTerminals) {
   for (const char32_t c : {U'a', U'é', U'–', U'✓', U'ก', U'\u093f', U'\u00ad'}) {
     EXPECT_EQ(ColumnsOf(c), 1) << static_cast<uint32_t>(c);

@@ -37,14 +37,17 @@ using std::chrono::seconds;
 
 const NodeId kServerId("00000000000000000000000000000001");
 const NodeId kClientId("00000000000000000000000000000002");
+constexpr char kKeyId[] = "0123456789ab";
 using UnaryMethod = Method<v1::DescribeModelRequest, v1::DescribeModelResponse>;
 constexpr UnaryMethod kUnary{"/macrame.v1.AgentService/DescribeModel", Access::kCertificate};
 constexpr UnaryMethod kForMembers{"/macrame.v1.AgentService/ForMembers", Access::kMember};
 constexpr UnaryMethod kForThisMachine{"/macrame.v1.AgentService/ForThisMachine", Access::kLocal};
+constexpr UnaryMethod kForOperators{"/macrame.v1.AgentService/ForOperators", Access::kLocal,
+                                    Remote::kOperate};
 constexpr Method<v1::LeaveRequest, v1::LeaveResponse> kDance{"/macrame.v1.AgentService/Dance",
                                                              Access::kCertificate};
 constexpr StreamMethod<v1::GenerateRequest, v1::GenerateChunk> kStream{
-    "/macrame.v1.AgentService/Generate", Access::kCertificate};
+    "/macrame.v1.AgentService/Generate", Access::kCertificate, Remote::kRead};
 
 using UnaryReply = GrpcServer::Reply<v1::DescribeModelResponse>;
 
@@ -55,7 +58,7 @@ class GrpcServerTest : public ::testing::Test {
     server_credentials_ = *MakeNodeCredentials(secret_, kServerId);
     client_credentials_ = *MakeNodeCredentials(secret_, kClientId);
     server_.emplace(dispatcher_);
-    for (const UnaryMethod& method : {kUnary, kForMembers, kForThisMachine}) {
+    for (const UnaryMethod& method : {kUnary, kForMembers, kForThisMachine, kForOperators}) {
       server_->HandleUnary(
           method, [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
             EXPECT_TRUE(dispatcher_.IsOwnerThread());
@@ -72,6 +75,16 @@ class GrpcServerTest : public ::testing::Test {
       ADD_FAILURE() << "the test took too long";
       dispatcher_.Stop();
     });
+  }
+
+  NodeCredentials PersonCredentials() const {
+    const KeyPair pair =
+        *MakePersonCredentials(secret_, kKeyId, SystemUnixSeconds(), SystemUnixSeconds() + 3600);
+    NodeCredentials shown;
+    shown.certificate_pem = pair.certificate_pem;
+    shown.key_pem = pair.key_pem;
+    shown.authority_certificate_pem = secret_.authority_certificate_pem;
+    return shown;
   }
 
   void StartTls() {
@@ -117,6 +130,7 @@ class GrpcServerTest : public ::testing::Test {
         reply(response);
       };
   std::function<void(const v1::GenerateRequest&, ServerStream)> on_stream_;
+  std::optional<ServerStream> held_;
 };
 
 TEST_F(GrpcServerTest, AMemberIsAnsweredAndKnownByItsCertificate) {
@@ -156,6 +170,80 @@ TEST_F(GrpcServerTest, WithoutAMemberCheckNobodyIsAMember) {
   EXPECT_EQ(CallUnary(*channel, seconds(5), kForMembers).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(callers_.empty());
+}
+
+// An access file's certificate names a key, which is asked about at each call.
+TEST_F(GrpcServerTest, APersonMayWhatItsKeyMay) {
+  std::vector<Remote> asked;
+  absl::Status answer;
+  server_->SetPersonCheck([&](const std::string& key_id, Remote needed) {
+    EXPECT_TRUE(dispatcher_.IsOwnerThread());
+    EXPECT_EQ(key_id, kKeyId);
+    asked.push_back(needed);
+    return answer;
+  });
+  StartTls();
+  auto channel = Connect(PersonCredentials(), kServerId);
+  ASSERT_TRUE(CallUnary(*channel, seconds(5), kForOperators).ok());
+  ASSERT_EQ(callers_.size(), 1u);
+  EXPECT_EQ(callers_[0].key_id, kKeyId);
+  EXPECT_EQ(callers_[0].node_id, NodeId());
+  EXPECT_EQ(callers_[0].address, "127.0.0.1");
+  EXPECT_TRUE(callers_[0].IsPerson());
+  EXPECT_FALSE(callers_[0].local);
+  EXPECT_EQ(asked, std::vector<Remote>{Remote::kOperate});
+  // What persons are not meant for is refused whatever a check says, also what nodes may.
+  for (const UnaryMethod& method : {kUnary, kForMembers, kForThisMachine}) {
+    const absl::Status refused = CallUnary(*channel, seconds(5), method).status();
+    EXPECT_EQ(ReasonOf(refused).code(), reasons::kLocalOnly) << method.path << ": " << refused;
+  }
+  answer = absl::PermissionDeniedError("beyond its scope");
+  EXPECT_EQ(CallUnary(*channel, seconds(5), kForOperators).status(), answer);
+  EXPECT_EQ(callers_.size(), 1u) << "who may not call reaches no handler";
+}
+
+TEST_F(GrpcServerTest, WithoutAPersonCheckNoAccessFileIsTaken) {
+  StartTls();
+  auto channel = Connect(PersonCredentials(), kServerId);
+  EXPECT_TRUE(absl::IsPermissionDenied(CallUnary(*channel, seconds(5), kForOperators).status()));
+  EXPECT_TRUE(callers_.empty());
+}
+
+TEST_F(GrpcServerTest, ANodeMayNotWhatOperatorsMay) {
+  server_->SetPersonCheck([](const std::string&, Remote) { return absl::OkStatus(); });
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  const absl::Status refused = CallUnary(*channel, seconds(5), kForOperators).status();
+  EXPECT_EQ(ReasonOf(refused).code(), reasons::kLocalOnly) << refused;
+}
+
+TEST_F(GrpcServerTest, AStreamOfAKeyThatIsRevokedEnds) {
+  absl::Status answer;
+  server_->SetPersonCheck([&](const std::string&, Remote) { return answer; });
+  StartTls();
+  on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
+    v1::GenerateChunk chunk;
+    stream.Write(chunk);
+    held_ = stream;
+  };
+  auto channel = Connect(PersonCredentials(), kServerId);
+  auto of_node = Connect(client_credentials_, kServerId);
+  std::optional<absl::Status> ended;
+  channel->Stream(
+      kStream, v1::GenerateRequest(), seconds(10),
+      [&](const v1::GenerateChunk&) {
+        server_->RecheckPersons();  // nothing changed
+        answer = absl::UnauthenticatedError("revoked");
+        server_->RecheckPersons();
+      },
+      [&](absl::Status status) {
+        ended = std::move(status);
+        dispatcher_.Stop();
+      });
+  dispatcher_.Run();
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(*ended, absl::UnauthenticatedError("revoked"));
+  EXPECT_TRUE(CallUnary(*of_node).ok()) << "nodes go on";
 }
 
 TEST_F(GrpcServerTest, ACallerOfAnotherClusterDoesNotGetIn) {
@@ -620,7 +708,7 @@ TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
   EXPECT_TRUE(CallUnary(channel).ok());
   ASSERT_EQ(callers_.size(), 1u);
   EXPECT_TRUE(callers_[0].local);
-  EXPECT_TRUE(callers_[0].node_id.value().empty());
+  EXPECT_EQ(callers_[0].node_id, kClientId) << "what its own agent says";
   server_->Stop(Duration::zero());
   std::filesystem::remove_all(std::filesystem::path(path).parent_path());
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <string>
 
@@ -49,6 +50,55 @@ TEST_F(LogTailTest, ALargeFileIsNotReadWhole) {
   EXPECT_LE(last.size(), kLogTailBytesMax);
   EXPECT_EQ(last.rfind("line ", 0), 0u);
   EXPECT_EQ(last.substr(last.size() - 11), "line 39999\n");
+}
+
+// What is read at once is bounded: a line that is longer must not keep all that follow it back.
+TEST_F(LogTailTest, ALineThatIsTooLongIsLeftOutAndTheNextOnesAreGiven) {
+  Append("first\n");
+  LogTail tail(path_);
+  ASSERT_EQ(tail.Last(10).value(), "first\n");
+  Append(std::string(2 * kLogTailBytesMax + 7, 'x') + "\nnext\nhalf");
+  std::string given;
+  for (int reads = 0; reads < 10; ++reads) given += tail.New();
+  ASSERT_GE(given.size(), 5u);
+  EXPECT_EQ(given.substr(given.size() - 5), "next\n");
+  Append(" of it\n");
+  EXPECT_EQ(tail.New(), "half of it\n");
+}
+
+TEST_F(LogTailTest, MuchThatIsNewComesInPiecesOfWholeLines) {
+  LogTail tail(path_);
+  EXPECT_EQ(tail.New(), "");
+  std::string text;
+  for (int i = 0; text.size() < 3 * kLogTailBytesMax; ++i) text += std::to_string(i) + " line\n";
+  Append(text);
+  std::string given;
+  for (std::string piece = tail.New(); !piece.empty(); piece = tail.New()) {
+    EXPECT_LE(piece.size(), kLogTailBytesMax);
+    EXPECT_EQ(piece.back(), '\n');
+    given += piece;
+  }
+  EXPECT_EQ(given, text);
+}
+
+TEST_F(LogTailTest, AFileThatIsGoneForAMomentIsReadWhenItIsBack) {
+  Append("one\n");
+  LogTail tail(path_);
+  ASSERT_EQ(tail.Last(1).value(), "one\n");
+  ASSERT_EQ(std::remove(path_.c_str()), 0);
+  EXPECT_EQ(tail.New(), "");
+  Append("2\n");
+  EXPECT_EQ(tail.New(), "2\n");
+}
+
+TEST_F(LogTailTest, NoLineAskedForIsNoneGiven) {
+  Append("one\ntwo\n");
+  LogTail tail(path_);
+  EXPECT_EQ(tail.Last(0).value(), "");
+  Append("three\n");
+  EXPECT_EQ(tail.New(), "three\n");
+  std::ofstream(path_, std::ios::trunc);
+  EXPECT_EQ(LogTail(path_).Last(5).value(), "");
 }
 
 TEST_F(LogTailTest, AFileThatIsNotThereIsSaidToBeMissing) {

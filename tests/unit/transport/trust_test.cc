@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "transport/private_file.h"
+
 namespace macrame::transport {
 namespace {
 
@@ -105,7 +107,7 @@ TEST_F(TrustTest, AFolderOrHugeFileIsRefused) {
   std::filesystem::create_directories(path_);
   EXPECT_FALSE(ReadClusterSecret(path_).ok());
   std::filesystem::remove_all(path_);
-  Rewrite(std::string(kSecretFileBytesMax + 100, ' '));
+  Rewrite(std::string(kPrivateFileBytesMax + 100, ' '));
   EXPECT_EQ(ReadClusterSecret(path_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

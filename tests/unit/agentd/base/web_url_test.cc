@@ -55,5 +55,15 @@ TEST(WebUrl, EscapesBecomeWhatTheyStandForUnlessOneIsMalformed) {
   EXPECT_EQ(PercentDecode("%zz%41"), "%zz%41");
 }
 
+TEST(TracesUrl, AddsThePathThatCollectorsServe) {
+  EXPECT_EQ(TracesUrl("http://127.0.0.1:4318")->target, "/v1/traces");
+  EXPECT_EQ(TracesUrl("http://127.0.0.1:4318/")->target, "/v1/traces");
+  EXPECT_EQ(TracesUrl("https://a.example/otlp/")->target, "/otlp/v1/traces");
+  EXPECT_EQ(TracesUrl("https://a.example/otlp")->port, "443");
+  for (const char* text : {"", "a.example", "http://a/?x=1"}) {
+    EXPECT_FALSE(TracesUrl(text).has_value()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace macrame::agentd

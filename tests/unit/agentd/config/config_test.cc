@@ -167,6 +167,18 @@ TEST(ConfigTest, SettingsThatContradictEachOtherAreRefused) {
         << origin;
   }
   EXPECT_TRUE(Holds(check([](Config& c) { c.gateway_tls_key = "/k.pem"; }), "together"));
+  for (const char* url : {"", "http://127.0.0.1:4318", "https://collector.example/otlp/"}) {
+    EXPECT_EQ(check([&](Config& c) { c.otlp_endpoint = url; }), "") << url;
+  }
+  for (const char* url : {"127.0.0.1:4318", "grpc://a:4317", "http://a/?b=c", "http://u@a"}) {
+    EXPECT_TRUE(Holds(check([&](Config& c) { c.otlp_endpoint = url; }), "otlp_endpoint")) << url;
+  }
+  for (const char* ratio : {"0", "1", "1.0", "0.05", ".5"}) {
+    EXPECT_EQ(check([&](Config& c) { c.trace_ratio = ratio; }), "") << ratio;
+  }
+  for (const char* ratio : {"", ".", "-0.1", "1.01", "nan", "0x1", "1e-3", "half"}) {
+    EXPECT_TRUE(Holds(check([&](Config& c) { c.trace_ratio = ratio; }), "trace_ratio")) << ratio;
+  }
   for (const char* alias : {"gpt-4o=tiny", "claude-*=tiny", "*=tiny", "a=b=c"}) {
     EXPECT_EQ(check([&](Config& c) { c.gateway_aliases = {alias}; }), "") << alias;
   }
@@ -193,6 +205,19 @@ TEST(ConfigTest, DamagedFilesNeverCrash) {
     LoadedConfig config = DefaultConfig();
     Apply(text, &config).IgnoreError();
   }
+}
+
+TEST(ConfigTest, RetentionIsBounded) {
+  LoadedConfig config = DefaultConfig();
+  EXPECT_EQ(config.values.response_retention_h, 0);
+  EXPECT_EQ(config.values.kv_cache_disk_hours, 0);
+  ASSERT_TRUE(Apply("response_retention_h: 24\nkv_cache_disk_hours: 720\n", &config).ok());
+  EXPECT_EQ(config.values.response_retention_h, 24);
+  EXPECT_EQ(config.values.kv_cache_disk_hours, 720);
+  EXPECT_TRUE(Holds(ErrorOf("response_retention_h: -1\n"), "response_retention_h"));
+  EXPECT_TRUE(Holds(ErrorOf("response_retention_h: 87601\n"), "87600"));
+  EXPECT_TRUE(Holds(ErrorOf("kv_cache_disk_hours: -1\n"), "kv_cache_disk_hours"));
+  EXPECT_TRUE(Holds(ErrorOf("kv_cache_disk_hours: 87601\n"), "87600"));
 }
 
 }  // namespace

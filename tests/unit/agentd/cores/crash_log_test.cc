@@ -42,6 +42,16 @@ TEST(CrashLog, TwoInAnHourKeepItOffRdma) {
   EXPECT_EQ(why.message(), "studio-1 restarted 3 times while it held a rank, last over jaccl");
 }
 
+// The second one was written down by another coordinator, whose clock is ten minutes behind.
+TEST(CrashLog, TwoInAnHourAreTwoWhoseverClockTheyWereSeenBy) {
+  v1::NodeCrashes crashes;
+  AddCrash(crashes, "jaccl", 10'000'000);
+  AddCrash(crashes, "jaccl", 10'000'000 - 600'000);
+  EXPECT_TRUE(IsQuarantined(crashes));
+  AddCrash(crashes, "jaccl", 10'000'000 - 600'000 + kQuarantineWindowMs + 1);
+  EXPECT_FALSE(IsQuarantined(crashes));
+}
+
 TEST(CrashLog, KeepsTheLastFew) {
   v1::NodeCrashes crashes;
   for (uint64_t i = 0; i < 100; ++i) AddCrash(crashes, "ring", i);

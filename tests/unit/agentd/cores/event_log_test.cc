@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "agentd/cores/state_keys.h"
+#include "proto/same_event.h"
 
 namespace macrame::agentd {
 namespace {
@@ -64,6 +65,20 @@ TEST(EventLog, WhatTwoAgentsSawIsToldOnceInTheOrderOfTime) {
   EXPECT_EQ(merged.events(0).subject(), "m");
   EXPECT_EQ(merged.events(1).seen_by(), kBess.value()) << "who saw it first";
   EXPECT_EQ(merged.events(2).at_unix_ms(), 2000 + 2 * kSameEventMs);
+}
+
+// A node that dies, comes back and dies again within seconds died twice.
+TEST(EventLog, WhatOneAgentTellsTwiceHappenedTwice) {
+  EventLog ada(kAda), bess(kBess);
+  for (const uint64_t at : {1000, 4000}) {
+    ada.Add(at, kNodeEvent, "carl", "is dead");
+    bess.Add(at + 1500, kNodeEvent, "carl", "is dead");
+  }
+  bess.Add(7000, kNodeEvent, "carl", "is dead");
+  const v1::ListEventsResponse merged = MergeEvents({ada.Since(0), bess.Since(0)});
+  std::vector<uint64_t> times;
+  for (const v1::Event& event : merged.events()) times.push_back(event.at_unix_ms());
+  EXPECT_EQ(times, (std::vector<uint64_t>{1000, 4000, 7000}));
 }
 
 }  // namespace

@@ -83,6 +83,39 @@ TEST(LinkSchedule, APairThatChangedIsMeasuredAtOnce) {
   EXPECT_TRUE(schedule.Next(At(3)).has_value());
 }
 
+// A measurement that began before the cable was plugged in again tells of the old one.
+TEST(LinkSchedule, AChangeDuringAMeasurementIsMeasuredOnceMore) {
+  LinkPair pair = Pair("b", "10.0.0.2");
+  for (const char* how : {"hurry", "interface", "gone and back", "gone and added"}) {
+    SCOPED_TRACE(how);
+    LinkSchedule schedule;
+    schedule.SetPairs({pair});
+    const auto first = schedule.Next(At(1));
+    ASSERT_TRUE(first.has_value());
+    const std::string way = how;
+    if (way == "interface") pair.from_interface = "en9";
+    if (way == "hurry") {
+      schedule.Hurry("b");
+    } else {
+      if (way.starts_with("gone")) schedule.SetPairs({});
+      if (way == "gone and added") {
+        schedule.AddPairs({pair});
+      } else {
+        schedule.SetPairs({pair});
+      }
+    }
+    EXPECT_FALSE(schedule.Next(At(2)).has_value()) << "one at a time";
+    schedule.Done(*first, true, At(3));
+    EXPECT_FALSE(schedule.IsIdle());
+    const auto second = schedule.Next(At(4));
+    ASSERT_TRUE(second.has_value());
+    EXPECT_EQ(second->from_interface, pair.from_interface);
+    schedule.Done(*second, true, At(5));
+    EXPECT_TRUE(schedule.IsIdle());
+    EXPECT_FALSE(schedule.Next(At(6)).has_value()) << "once is enough";
+  }
+}
+
 v1::LinkFacts Facts(const std::string& id, const std::string& hardware, const std::string& name,
                     v1::InterfaceKind kind, const std::string& ip) {
   v1::LinkFacts facts;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/tenant.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
@@ -156,6 +159,7 @@ TEST(Admission, ScopesSayWhatAKeyMayDo) {
     EXPECT_EQ(StatusOf("GET", "/v1/models/a%2Fb", kBearer, keys), one.models);
     EXPECT_EQ(StatusOf("GET", "/metrics", kBearer, keys), one.metrics);
     EXPECT_EQ(StatusOf("GET", "/dashboard/api/snapshot", kBearer, keys), one.board_data);
+    EXPECT_EQ(StatusOf("GET", "/dashboard/api/latency", kBearer, keys), one.board_data);
     EXPECT_EQ(StatusOf("POST", "/dashboard/api/load", kBearer, keys), one.board_load);
   }
   EXPECT_EQ(StatusOf("GET", "/", "", Table({Key(kId)})), 200) << "the page itself is open";
@@ -175,6 +179,50 @@ TEST(Admission, AnotherSpellingOfAnOpenPathIsNotOpen) {
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "get", "TRACE"}) {
     EXPECT_EQ(StatusOf(method, "/health", "", keys), 401) << method;
   }
+}
+
+v1::ApiKey AccessFileKey(std::vector<std::string> scopes) {
+  v1::ApiKey key = Key(kId, std::move(scopes));
+  key.set_has_access_file(true);
+  key.set_expires_unix_ms(kNow + 1000);
+  return key;
+}
+
+TEST(Admission, AnAccessFileMayWhatItsKeysScopesSay) {
+  const auto may = [](const v1::ApiKey& key, Remote needed, uint64_t now = kNow) {
+    return CheckRemoteCall({{kId, key}}, kId, needed, now);
+  };
+  const v1::ApiKey operating = AccessFileKey({"operate"});
+  EXPECT_TRUE(may(operating, Remote::kRead).ok());
+  EXPECT_TRUE(may(operating, Remote::kOperate).ok());
+  const absl::Status beyond = may(operating, Remote::kAdmin);
+  EXPECT_EQ(ReasonOf(beyond).code(), reasons::kBeyondScope) << beyond;
+  EXPECT_NE(beyond.message().find("lacks the scope admin"), absl::string_view::npos) << beyond;
+  EXPECT_FALSE(may(operating, Remote::kInfer).ok());
+  EXPECT_TRUE(may(AccessFileKey({"infer"}), Remote::kInfer).ok());
+  EXPECT_FALSE(may(AccessFileKey({"infer", "read"}), Remote::kOperate).ok());
+  const v1::ApiKey admin = AccessFileKey({"admin"});
+  for (const Remote each : {Remote::kInfer, Remote::kRead, Remote::kOperate, Remote::kAdmin}) {
+    EXPECT_TRUE(may(admin, each).ok());
+  }
+  EXPECT_FALSE(may(admin, Remote::kNobody).ok());
+}
+
+TEST(Admission, AnAccessFileEndsWithItsKey) {
+  v1::ApiKey key = AccessFileKey({"admin"});
+  const auto code = [&](const std::string& id, uint64_t now = kNow) {
+    const absl::Status status = CheckRemoteCall({{kId, key}}, id, Remote::kRead, now);
+    return status.ok() ? "" : absl::StrCat(ReasonOf(status).code(), " ", status.message());
+  };
+  EXPECT_EQ(code(kId), "");
+  EXPECT_NE(code("ffffffffffff").find("is not known here"), std::string::npos);
+  EXPECT_NE(code(kId, kNow + 1000).find("has expired"), std::string::npos);
+  key.set_revoked_unix_ms(kNow);
+  EXPECT_NE(code(kId).find("was revoked"), std::string::npos);
+  EXPECT_EQ(code(kId).find(reasons::kKeyNotFound), 0u);
+  key = Key(kId, {"admin"});
+  EXPECT_NE(code(kId).find("is not known here"), std::string::npos)
+      << "a key that is shown as text has no certificate";
 }
 
 TEST(Admission, ModelsAreSeenByTheirKeysAndTenants) {
@@ -223,6 +271,32 @@ TEST(ApiKeys, WhatIsAskedForIsChecked) {
   EXPECT_NE(why([](v1::ApiKey& key) { key.set_expires_unix_ms(kNow); }), "");
   EXPECT_NE(why([](v1::ApiKey& key) { key.add_models(""); }), "");
   EXPECT_NE(why([](v1::ApiKey& key) { key.set_requests_per_minute(4'000'000'000u); }), "");
+}
+
+TEST(ApiKeys, AnAccessFilesKeyEndsAndHasNoLimits) {
+  const auto why = [](auto change) {
+    v1::ApiKey key = AccessFileKey({"operate"});
+    key.set_expires_unix_ms(kNow + kAccessFileMsMax);
+    change(key);
+    return std::string(CheckNewKey(key, kNow).message());
+  };
+  EXPECT_EQ(why([](v1::ApiKey&) {}), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_expires_unix_ms(0); }), "") << "never";
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_expires_unix_ms(kNow + kAccessFileMsMax + 1); }), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_tenant("law"); }), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.add_models("a"); }), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_requests_per_minute(1); }), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_tokens_per_minute(1); }), "");
+  EXPECT_NE(why([](v1::ApiKey& key) { key.set_concurrent_requests(1); }), "");
+}
+
+// A program with no key goes on as before: an access file is nothing that the HTTP API asks for.
+TEST(ApiKeys, AccessFilesAreNoKeysOfTheHttpApi) {
+  GatewayAccess access;
+  access.SetKeys({{kId, AccessFileKey({"admin"})}});
+  EXPECT_TRUE(access.keys()->empty());
+  access.SetKeys({{kId, AccessFileKey({"admin"})}, {"ffffffffffff", Key("ffffffffffff")}});
+  EXPECT_EQ(access.keys()->keys().size(), 1u);
 }
 
 TEST(ApiKeys, AKeyReadsAsItWasWritten) {

@@ -92,6 +92,17 @@ TEST_F(GatewayDashboardTest, TheSnapshotIsAskedForOnceForAll) {
   EXPECT_EQ(asked_, 1);
 }
 
+TEST_F(GatewayDashboardTest, LatenciesComeAsTheAgentTellsThem) {
+  GatewayOptions options;
+  options.latencies = [] { return std::make_shared<const std::string>(R"({"models":[]})"); };
+  Start(options);
+  const RawResponse answer = Ask(Get("/dashboard/api/latency"));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.body, R"({"models":[]})");
+  EXPECT_EQ(answer.headers.at("content-type"), "application/json");
+  EXPECT_EQ(asked_, 0) << "nobody has to be asked for it";
+}
+
 TEST_F(GatewayDashboardTest, AnAgentThatDoesNotTellIs503) {
   GatewayOptions options;
   options.status_ms = milliseconds(50);
@@ -105,6 +116,7 @@ TEST_F(GatewayDashboardTest, AnAgentThatDoesNotTellIs503) {
 TEST_F(GatewayDashboardTest, AGatewayWithoutAnAgentSaysSo) {
   StartWith({});
   EXPECT_EQ(Ask(Get("/dashboard/api/snapshot")).status, 503);
+  EXPECT_EQ(Ask(Get("/dashboard/api/latency")).status, 503);
   EXPECT_EQ(Ask(Get("/")).status, 200);
 }
 
@@ -113,6 +125,7 @@ TEST_F(GatewayDashboardTest, AnotherSitesPageGetsNothing) {
   for (const char* fields : {"Sec-Fetch-Site: cross-site\r\n", "Origin: http://evil.example\r\n"}) {
     EXPECT_EQ(Ask(GetWith("/dashboard/api/snapshot", fields)).status, 403) << fields;
     EXPECT_EQ(Ask(GetWith("/dashboard/api/events", fields)).status, 403) << fields;
+    EXPECT_EQ(Ask(GetWith("/dashboard/api/latency", fields)).status, 403) << fields;
   }
   EXPECT_EQ(Ask(GetWith("/dashboard/api/snapshot", "Sec-Fetch-Site: same-origin\r\n")).status, 200);
   EXPECT_EQ(Ask("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);

@@ -289,5 +289,90 @@ TEST_F(GatewayKeysTest, RefusalsAreToldWithoutQueryAndBody) {
   EXPECT_EQ(refused_[1].code, "model_not_allowed");
 }
 
+class GatewayRetentionTest : public GatewayKeysTest {
+ protected:
+  GatewayRetentionTest() { Start(); }
+  void SetLaw(std::optional<uint32_t> retention_s, bool memory_only = false) {
+    v1::TenantLimits law;
+    law.set_name("law");
+    if (retention_s.has_value()) law.set_retention_s(*retention_s);
+    law.set_memory_only(memory_only);
+    access_->SetKeys(Keys(), {{"law", law}});
+  }
+  RawResponse Respond(const std::string& key, const json& more = json::object()) {
+    json body = {{"model", "tiny"}, {"input", "Hi"}};
+    body.update(more);
+    const std::string text = body.dump();
+    return Ask(absl::StrCat("POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n", Sent(key),
+                            "content-type: application/json\r\ncontent-length: ", text.size(),
+                            "\r\n\r\n", text));
+  }
+  int StatusOf(const std::string& id, const std::string& key) {
+    return Ask(GetWith("/v1/responses/" + id, Sent(key))).status;
+  }
+};
+
+TEST_F(GatewayRetentionTest, NothingIsStoredOfATenantThatSaysSo) {
+  const std::string before = json::parse(Respond(kLaw).body)["id"];
+  const std::string others = json::parse(Respond(kGood).body)["id"];
+  EXPECT_EQ(StatusOf(before, kLaw), 200);
+  SetLaw(0);
+  EXPECT_EQ(StatusOf(before, kLaw), 404);
+  EXPECT_EQ(StatusOf(others, kGood), 200);
+  EXPECT_EQ(access_->answers().turns(), 1u) << "gone, and not just hidden";
+  const RawResponse refused = Respond(kLaw, {{"store", true}});
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  EXPECT_EQ(json::parse(refused.body)["error"]["param"], "store");
+  const RawResponse answered = Respond(kLaw);
+  ASSERT_EQ(answered.status, 200) << answered.body;
+  const json answer = json::parse(answered.body);
+  EXPECT_EQ(answer["store"], false);
+  EXPECT_EQ(StatusOf(answer["id"], kLaw), 404);
+  EXPECT_NE(Respond(kLaw, {{"previous_response_id", answer["id"]}}).body.find("retention is 0"),
+            std::string::npos);
+  EXPECT_EQ(Respond(kGood, {{"store", true}}).status, 200);
+}
+
+TEST_F(GatewayRetentionTest, AnErasedTenantsAnswersAreGoneAndCounted) {
+  const json first = json::parse(Respond(kLaw).body);
+  Respond(kLaw, {{"previous_response_id", first["id"]}});
+  Respond(kGood);
+  const StoredAnswers::Dropped dropped = access_->EraseAnswers("law");
+  EXPECT_EQ(dropped.turns, 2u);
+  EXPECT_GT(dropped.bytes, first.dump().size());
+  EXPECT_EQ(StatusOf(first["id"], kLaw), 404);
+  EXPECT_EQ(Respond(kLaw, {{"previous_response_id", first["id"]}}).status, 404);
+  EXPECT_EQ(access_->EraseAnswers("law").turns, 0u);
+  EXPECT_EQ(access_->answers().turns(), 1u);
+}
+
+TEST_F(GatewayRetentionTest, AnAnswerUnderWayIsNotStoredAfterTheErasure) {
+  const std::string text = json({{"model", "manual"}, {"input", "Hi"}}).dump();
+  RawHttpClient client(gateway_->port());
+  client.Send(absl::StrCat("POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n", Sent(kLaw),
+                           "content-type: application/json\r\ncontent-length: ", text.size(),
+                           "\r\n\r\n", text));
+  const auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  access_->EraseAnswers("law");
+  call->Text("late");
+  call->Finish(v1::FINISH_REASON_STOP, 2, 1);
+  call->Done(absl::OkStatus());
+  const RawResponse answered = client.ReadResponse();
+  ASSERT_EQ(answered.status, 200) << answered.body;
+  EXPECT_EQ(StatusOf(json::parse(answered.body)["id"], kLaw), 404);
+}
+
+TEST_F(GatewayRetentionTest, AMemoryOnlyTenantsPromptsAreMarked) {
+  SetLaw(std::nullopt, true);
+  EXPECT_EQ(Ask(Chat("tiny", Sent(kLaw))).status, 200);
+  EXPECT_TRUE(backend_.WaitForCall(0)->request.memory_only());
+  EXPECT_EQ(Ask(Chat("tiny", Sent(kGood))).status, 200);
+  EXPECT_FALSE(backend_.WaitForCall(1)->request.memory_only());
+  SetLaw(std::nullopt, false);
+  EXPECT_EQ(Ask(Chat("tiny", Sent(kLaw))).status, 200);
+  EXPECT_FALSE(backend_.WaitForCall(2)->request.memory_only());
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -2,13 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
-#include "agentd/gateway/gateway.h"
-#include "tests/unit/agentd/gateway/fake_backend.h"
-#include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "tests/unit/agentd/gateway/recorded_gateway.h"
 
 namespace macrame::agentd {
 namespace {
@@ -20,39 +16,12 @@ std::string Chat(const std::string& model, bool stream) {
          (stream ? "true}" : "false}");
 }
 
-class GatewayMetricsTest : public ::testing::Test {
+class GatewayMetricsTest : public RecordedGateway {
  protected:
   void Start(GatewayOptions options = {}) {
-    options.port = 0;
     options.version = "1.2.3";
-    options.on_request = [this](const RequestRecord& record) {
-      const std::lock_guard lock(mutex_);
-      records_.push_back(record);
-      changed_.notify_all();
-    };
-    auto gateway = Gateway::Start(options, &backend_);
-    ASSERT_TRUE(gateway.ok()) << gateway.status();
-    gateway_ = *std::move(gateway);
+    RecordedGateway::Start(std::move(options));
   }
-  RawResponse Ask(const std::string& bytes) {
-    RawHttpClient client(gateway_->port());
-    client.Send(bytes);
-    return client.ReadResponse();
-  }
-  // The record of the request with this number, from 0; it comes when the answer is over.
-  RequestRecord Record(size_t index) {
-    std::unique_lock lock(mutex_);
-    const bool there =
-        changed_.wait_for(lock, std::chrono::seconds(5), [&] { return records_.size() > index; });
-    EXPECT_TRUE(there) << "no record of request " << index;
-    return there ? records_[index] : RequestRecord();
-  }
-
-  FakeBackend backend_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<RequestRecord> records_;
-  std::unique_ptr<Gateway> gateway_;  // goes first: it tells of requests to the end
 };
 
 TEST_F(GatewayMetricsTest, AStreamLeavesARecordWithItsTimes) {

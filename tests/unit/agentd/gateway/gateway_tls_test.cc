@@ -3,16 +3,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -23,51 +13,14 @@
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "tests/unit/agentd/gateway/tls_client.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
 namespace {
 
-namespace net = boost::asio;
-namespace http = boost::beast::http;
-
 constexpr char kStreamed[] =
     R"({"model":"tiny","messages":[{"role":"user","content":"hi"}],"stream":true})";
-
-// One connection that checks the server's certificate.
-class TlsClient {
- public:
-  TlsClient(uint16_t port, const std::string& authority_pem, int version_max = 0) {
-    context_.set_verify_mode(net::ssl::verify_peer);
-    context_.add_certificate_authority(net::buffer(authority_pem));
-    if (version_max != 0) SSL_CTX_set_max_proto_version(context_.native_handle(), version_max);
-    stream_.emplace(io_, context_);
-    stream_->next_layer().connect({net::ip::address_v4::loopback(), port}, error_);
-    if (!error_) stream_->handshake(net::ssl::stream_base::client, error_);
-  }
-  const boost::system::error_code& error() const { return error_; }
-  void Send(const std::string& bytes) { net::write(*stream_, net::buffer(bytes), error_); }
-  http::response<http::string_body> Ask(const std::string& bytes) {
-    http::response<http::string_body> response;
-    Send(bytes);
-    if (!error_) http::read(*stream_, buffer_, response, error_);
-    return response;
-  }
-  // Whether the server says that nothing more comes, as TLS wants it.
-  bool EndsInOrder() {
-    char byte;
-    stream_->read_some(net::buffer(&byte, 1), error_);
-    return error_ == net::error::eof;
-  }
-  void Leave() { stream_->next_layer().close(); }
-
- private:
-  net::io_context io_;
-  net::ssl::context context_{net::ssl::context::tls_client};
-  std::optional<net::ssl::stream<net::ip::tcp::socket>> stream_;
-  boost::beast::flat_buffer buffer_;
-  boost::system::error_code error_;
-};
 
 class GatewayTlsTest : public ::testing::Test {
  protected:

@@ -179,5 +179,23 @@ TEST(ResponseRequest, FieldsWithoutEffectAreNamed) {
             (std::vector<std::string>{"reasoning.summary", "text.verbosity", "novel"}));
 }
 
+TEST(ResponseRequest, WhereNothingIsStoredAskingForItIsRefused) {
+  const auto read = [](const json& more) {
+    json body = {{"model", "tiny"}, {"input", "Hello"}};
+    body.update(more);
+    return ParseResponseRequest(body.dump(), 32, "", /*may_store=*/false);
+  };
+  const auto refused = read({{"store", true}});
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).http_status, 400);
+  EXPECT_EQ(std::get<ApiError>(refused).param, "store");
+  for (const json& more : {json::object(), json{{"store", false}}, json{{"store", nullptr}}}) {
+    const auto taken = read(more);
+    ASSERT_TRUE(std::holds_alternative<ResponseRequest>(taken)) << more;
+    EXPECT_FALSE(std::get<ResponseRequest>(taken).is_kept) << more;
+    EXPECT_EQ(std::get<ResponseRequest>(taken).echo["store"], false) << "the answer says so";
+  }
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -43,5 +43,18 @@ TEST(ResponseStore, OthersNeitherFindNorErase) {
   EXPECT_EQ(store.bytes(), 0u);
 }
 
+TEST(ResponseStore, WhatIsSaidToGoGoes) {
+  ResponseStore store(10, 100);
+  for (const char* id : {"a", "b", "c"}) store.Put(id, Turn(id, 10));
+  const ResponseStore::Dropped dropped =
+      store.DropIf([](const ResponseStore::Turn& turn) { return turn.tenant != "b"; });
+  EXPECT_EQ(dropped.turns, 2u);
+  EXPECT_EQ(dropped.bytes, 20u);
+  EXPECT_EQ(store.turns(), 1u);
+  EXPECT_EQ(store.bytes(), 10u);
+  EXPECT_EQ(store.Find("a", "a"), nullptr);
+  EXPECT_NE(store.Find("b", "b"), nullptr);
+}
+
 }  // namespace
 }  // namespace macrame::agentd

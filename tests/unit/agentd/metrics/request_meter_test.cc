@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "agentd/metrics/metric_names.h"
 #include "proto/reasons.h"
 
@@ -14,7 +16,9 @@ using std::chrono::milliseconds;
 class RequestMeterTest : public ::testing::Test {
  protected:
   MonotonicTime At(int ms) const { return MonotonicTime() + milliseconds(ms); }
-  RequestMeter Meter(const std::string& model = "tiny") { return {registry_, model, At(0)}; }
+  RequestMeter Meter(const std::string& model = "tiny") {
+    return {registry_, latencies_, model, At(0)};
+  }
   double Value(const Metric& metric, const LabelValues& labels) {
     MetricSet set;
     registry_->CopyTo(set);
@@ -32,6 +36,7 @@ class RequestMeterTest : public ::testing::Test {
   }
 
   std::shared_ptr<MetricRegistry> registry_ = std::make_shared<MetricRegistry>();
+  std::shared_ptr<LatencyHistory> latencies_ = std::make_shared<LatencyHistory>();
 };
 
 v1::GenerateChunk Tokens(int count, uint32_t prompt = 0, uint32_t cached = 0) {
@@ -72,6 +77,27 @@ TEST_F(RequestMeterTest, AnAnswerIsCountedByVllmsNames) {
   EXPECT_DOUBLE_EQ(Histogram(m::kVllmPrefillTime).sum, 0.4);
   EXPECT_DOUBLE_EQ(Histogram(m::kVllmDecodeTime).sum, 0.3);
   EXPECT_DOUBLE_EQ(Histogram(m::kVllmRequestGenerationTokens).sum, 4);
+  const auto latencies = nlohmann::json::parse(*latencies_->Json(At(700)))["models"][0];
+  EXPECT_EQ(latencies["model"], "tiny");
+  EXPECT_EQ(latencies["first_token"][0][1], 1);
+  EXPECT_NEAR(latencies["first_token"][0][2].get<double>(), 500, 25);
+  EXPECT_EQ(latencies["inter_token"][0][1], 3);
+  EXPECT_NEAR(latencies["inter_token"][0][2].get<double>(), 50, 2.5);
+}
+
+TEST_F(RequestMeterTest, TellsWhatWasComputedForWhoPaysForIt) {
+  RequestMeter meter = Meter();
+  EXPECT_EQ(meter.computed_prompt_tokens(), 0u);
+  meter.OnChunk(Tokens(1, 100, 64), At(500));
+  meter.OnChunk(Tokens(2), At(600));
+  EXPECT_EQ(meter.computed_prompt_tokens(), 36u) << "what the prefix cache had cost nothing";
+  EXPECT_EQ(meter.generated_tokens(), 3u);
+  meter.OnChunk(Last(v1::FINISH_REASON_STOP, 5), At(700));
+  meter.OnDone(absl::OkStatus(), At(700));
+  EXPECT_EQ(meter.generated_tokens(), 5u) << "tokens without a text of their own, too";
+  RequestMeter odd = Meter();
+  odd.OnChunk(Tokens(1, 10, 64), At(500));
+  EXPECT_EQ(odd.computed_prompt_tokens(), 0u);
 }
 
 TEST_F(RequestMeterTest, AClientThatLeavesIsAnAbortWithWhatItGot) {

@@ -46,6 +46,9 @@ TEST(StatusMetrics, NodesAreToldByNameAndWhatIsNotKnownIsMissing) {
   v1::NodeStatus* ada = AddNode(status, "aaaa0000aaaa0000aaaa0000aaaa0000", "ada");
   ada->set_is_coordinator(true);
   ada->mutable_load()->set_power_watts(31.5);
+  ada->mutable_load()->add_power_parts(v1::POWER_PART_PACKAGE);
+  ada->mutable_load()->add_power_parts(v1::POWER_PART_MEMORY);
+  ada->mutable_load()->set_energy_joules(4200);
   ada->mutable_load()->set_thermal_state(v1::THERMAL_STATE_THROTTLED);
   ada->mutable_inventory()->set_memory_models_max_bytes(40);
   AddNode(status, "bbbb0000bbbb0000bbbb0000bbbb0000", "bess");
@@ -58,8 +61,9 @@ TEST(StatusMetrics, NodesAreToldByNameAndWhatIsNotKnownIsMissing) {
   EXPECT_EQ(Value(set, m::kCoordinatorTerm, {}), 7);
   EXPECT_EQ(Value(set, m::kMemoryUsable, {"ada"}), 40) << "the node's own limit is lower";
   EXPECT_EQ(Value(set, m::kMemoryUsable, {"bess"}), 48);
-  EXPECT_EQ(Value(set, m::kPower, {"ada"}), 31.5);
-  EXPECT_EQ(Value(set, m::kPower, {"bess"}), -1);
+  EXPECT_EQ(Value(set, m::kPower, {"ada", "package+memory"}), 31.5);
+  EXPECT_EQ(Value(set, m::kEnergy, {"ada", "package+memory"}), 4200);
+  EXPECT_EQ(set.families().at("macrame_node_power_watts").values.size(), 1u) << "bess tells none";
   EXPECT_EQ(Value(set, m::kThrottled, {"ada"}), 1);
   EXPECT_EQ(Value(set, m::kThrottled, {"bess"}), -1);
   EXPECT_EQ(Value(set, m::kRoundTrip, {"bess"}), 0.002);
@@ -84,6 +88,31 @@ TEST(StatusMetrics, NodesOfOneNameAreToldApart) {
   const MetricSet set = Of(status);
   EXPECT_EQ(Value(set, m::kNodeUp, {"mini-aaaa0000"}), 1);
   EXPECT_EQ(Value(set, m::kNodeUp, {"mini-bbbb0000"}), 1);
+}
+
+TEST(StatusMetrics, EnergyOfModelsAndKeys) {
+  v1::ClusterStatus status;
+  status.add_deployments()->mutable_deployment()->set_name("quiet");
+  v1::DeploymentStatus& model = *status.add_deployments();
+  model.mutable_deployment()->set_name("chat");
+  model.mutable_energy()->set_joules(500);
+  model.mutable_energy()->set_generated_tokens(250);
+  model.mutable_energy()->add_parts(v1::POWER_PART_PACKAGE);
+  MetricSet set = Of(status);
+  EXPECT_EQ(Value(set, m::kModelEnergy, {"chat", "package"}), 500);
+  EXPECT_EQ(Value(set, m::kModelEnergyTokens, {"chat", "package"}), 250);
+  EXPECT_EQ(Value(set, m::kModelTokensPerJoule, {"chat", "package"}), 0.5);
+  EXPECT_EQ(set.families().at("macrame_model_energy_joules_total").values.size(), 1u);
+  model.mutable_energy()->set_parts_differ(true);
+  EXPECT_EQ(Value(Of(status), m::kModelEnergy, {"chat", "mixed"}), 500);
+  v1::KeyEnergy key;
+  key.set_joules(12);
+  key.set_generated_tokens(6);
+  v1::KeyEnergy other = key;
+  other.set_key_id("0123456789ab");
+  AddKeyEnergy({key, other}, set);
+  EXPECT_EQ(Value(set, m::kKeyEnergy, {"none"}), 12);
+  EXPECT_EQ(Value(set, m::kKeyEnergyTokens, {"0123456789ab"}), 6);
 }
 
 TEST(StatusMetrics, ProblemsAreCountedByCode) {

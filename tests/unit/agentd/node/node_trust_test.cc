@@ -7,7 +7,7 @@
 
 #include "agentd/node/grpc_channels.h"
 #include "proto/reasons.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/unit/agentd/node/signed_membership.h"
 
 namespace macrame::agentd {
 namespace {
@@ -16,13 +16,6 @@ using transport::kSecondsPerDay;
 
 const NodeId kSelf("0123456789abcdef0123456789abcdef");
 constexpr int64_t kNow = 1'763'900'000;
-
-// The wall clock is set by the test.
-class SetClock : public transport::FakeDispatcher {
- public:
-  uint64_t UnixMs() const override { return static_cast<uint64_t>(unix_s) * 1000; }
-  int64_t unix_s = kNow;
-};
 
 class NodeTrustTest : public ::testing::Test {
  protected:
@@ -39,17 +32,7 @@ class NodeTrustTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   transport::NodeMembership Membership(int64_t signed_s) {
-    const transport::CertificateRequest request = transport::MakeCertificateRequest();
-    transport::NodeMembership membership;
-    membership.cluster_id = secret_.cluster_id;
-    membership.cluster_name = secret_.cluster_name;
-    membership.beacon_key = secret_.beacon_key;
-    membership.node.node_id = kSelf;
-    membership.node.key_pem = request.key_pem;
-    membership.node.certificate_pem =
-        *transport::SignCertificateRequest(secret_, kSelf, request.request_der, signed_s);
-    membership.node.authority_certificate_pem = secret_.authority_certificate_pem;
-    return membership;
+    return tests::SignedMembership(secret_, kSelf, signed_s);
   }
   std::string Problem() const {
     const auto problems = trust_->Problems();
@@ -62,7 +45,7 @@ class NodeTrustTest : public ::testing::Test {
   }
 
   std::string folder_, path_;
-  SetClock clock_;
+  tests::SetClock clock_{kNow};
   PeerChannels channels_{GrpcChannels(clock_, kSelf)};
   MemberMonitor members_{clock_, v1::NodeIdentity(), discovery::FailureLimits(), {}};
   transport::ClusterSecret secret_;

@@ -3,62 +3,42 @@
 // An HTTP server for one test: takes one request a connection on a port of its own, keeps what it
 // was sent, and answers with what it is told to.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "tests/unit/agentd/services/loopback_server.h"
 
 namespace macrame::tests {
 
 class HookServer {
  public:
-  HookServer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
-    ::listen(listener_, 16);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Serve(); });
+  std::string url() const {
+    return "http://127.0.0.1:" + std::to_string(server_.port()) + "/hook?a=b";
   }
-  ~HookServer() {
-    stop_ = true;
-    thread_.join();
-    ::close(listener_);
-  }
-  HookServer(const HookServer&) = delete;
-  HookServer& operator=(const HookServer&) = delete;
-
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/hook?a=b"; }
   // Whole requests, heads and bodies.
   std::vector<std::string> requests() {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
   void SetStatus(int status) { status_ = status; }
+  // Of further answers: whole lines of the head, and the body.
+  void SetHeaders(const std::string& lines) {
+    const std::lock_guard lock(mutex_);
+    headers_ = lines;
+  }
+  void SetBody(const std::string& body) {
+    const std::lock_guard lock(mutex_);
+    body_ = body;
+  }
+  // Requests are taken, and never answered.
+  void SetSilent(bool silent) { silent_ = silent; }
 
  private:
-  void Serve() {
-    while (!stop_) {
-      pollfd waiting{listener_, POLLIN, 0};
-      if (::poll(&waiting, 1, 50) <= 0) continue;
-      const int client = ::accept(listener_, nullptr, nullptr);
-      if (client < 0) continue;
-      const timeval limit{5, 0};
-      ::setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-      Answer(client);
-      ::close(client);
-    }
-  }
   void Answer(int client) {
     std::string request;
     char block[4096];
@@ -71,8 +51,15 @@ class HookServer {
       const std::lock_guard lock(mutex_);
       requests_.push_back(request);
     }
-    const std::string answer =
-        "HTTP/1.1 " + std::to_string(status_) + " X\r\ncontent-length: 0\r\n\r\n";
+    while (silent_ && !server_.is_stopping()) {
+      pollfd gone{client, POLLIN, 0};
+      if (::poll(&gone, 1, 50) > 0) return;
+    }
+    std::string answer = "HTTP/1.1 " + std::to_string(status_) + " X\r\n";
+    {
+      const std::lock_guard lock(mutex_);
+      answer += headers_ + "content-length: " + std::to_string(body_.size()) + "\r\n\r\n" + body_;
+    }
     ::send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
   }
   static bool IsWhole(const std::string& request) {
@@ -82,13 +69,12 @@ class HookServer {
     return request.size() >= head + 4 + std::stoul(request.substr(length + 16));
   }
 
-  const int listener_;
-  int port_ = 0;
   std::atomic<int> status_ = 200;
-  std::atomic<bool> stop_ = false;
+  std::atomic<bool> silent_ = false;
+  std::string headers_, body_;
   std::mutex mutex_;
   std::vector<std::string> requests_;
-  std::thread thread_;
+  LoopbackServer server_{[this](int client) { Answer(client); }};
 };
 
 }  // namespace macrame::tests

@@ -54,8 +54,10 @@ class RoutedCallTest : public ::testing::Test {
     Put(GangKey("m"), record.SerializeAsString());
   }
 
-  void Ask(const std::string& model = "m", const v1::ModelProfile* profile = nullptr) {
+  void Ask(const std::string& model = "m", const v1::ModelProfile* profile = nullptr,
+           bool is_traced = false) {
     v1::GenerateRequest request;
+    request.set_timings(is_traced);
     request.set_deployment(model);
     call_ = std::make_shared<RoutedCall>(
         dispatcher_, entries_,
@@ -130,6 +132,52 @@ TEST_F(RoutedCallTest, ADeadEntryNodeIsNotAskedAndNotWaitedFor) {
   EXPECT_TRUE(sent_.empty());
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ReasonOf(*ended_).code(), "ENTRY_UNREACHABLE");
+}
+
+TEST_F(RoutedCallTest, ATracedCallTellsItsWay) {
+  Place(kFirst, 1);
+  Ask("m", nullptr, /*is_traced=*/true);
+  dispatcher_.AdvanceBy(seconds(1));
+  Place(kSecond, 2);
+  sent_.at(0).done(
+      ReasonStatus(absl::StatusCode::kUnavailable, "GANG_LOST_NODE", "lost", kFirst.value()));
+  dispatcher_.AdvanceBy(kEntryRetryPause);
+  ASSERT_EQ(sent_.size(), 2u);
+  for (int i = 0; i < 3; ++i) {
+    sent_.back().done(Gone());
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+  }
+  const std::vector<CallRoute::Step> steps = call_->Route().steps;
+  ASSERT_GE(steps.size(), 4u);
+  EXPECT_TRUE(steps[0].is_sent);
+  EXPECT_EQ(steps[0].node_id, kFirst.value());
+  EXPECT_EQ(steps[0].epoch, 1u);
+  EXPECT_FALSE(steps[1].is_sent);
+  EXPECT_EQ(steps[1].code, "GANG_LOST_NODE");
+  EXPECT_EQ(steps[1].node_id, kFirst.value());
+  EXPECT_GE(steps[1].at - steps[0].at, seconds(1));
+  EXPECT_EQ(steps[2].node_id, kSecond.value());
+  EXPECT_EQ(steps[2].epoch, 2u);
+}
+
+TEST_F(RoutedCallTest, ATracedCallKeepsABoundedPartOfALongWay) {
+  Place(kFirst, 1);
+  Ask("m", nullptr, /*is_traced=*/true);
+  for (size_t i = 0; !ended_.has_value() && i < 1000; ++i) {
+    if (sent_.size() > i) sent_[i].done(Gone());
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(call_->Route().steps.size(), kRouteStepsMax);
+  EXPECT_GT(call_->Route().steps[1].at - call_->Route().steps[0].at, seconds(1));
+  EXPECT_LT(dispatcher_.Now() - call_->Route().steps.back().at, seconds(1));
+  EXPECT_GT(call_->Route().dropped, 0u);
+}
+
+TEST_F(RoutedCallTest, OneThatNobodyTracesKeepsNothing) {
+  Place(kFirst, 1);
+  Ask();
+  EXPECT_TRUE(call_->Route().steps.empty());
 }
 
 TEST_F(RoutedCallTest, ARecordWithoutAnEntryEndsWhatWasSentToIt) {

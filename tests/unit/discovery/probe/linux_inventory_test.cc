@@ -76,7 +76,7 @@ TEST(LinuxInventory, WhatIsNotThereIsUnknown) {
 
 TEST(LinuxLoad, MemoryCpuSwapAndBattery) {
   LinuxProbe probe(kCaptures + "linux-laptop-on-battery");
-  v1::NodeLoad load = probe.CollectSlowLoad();
+  v1::NodeLoad load = probe.CollectSlowLoad(MonotonicTime());
   probe.SampleFastLoad(load);
   EXPECT_EQ(load.memory_available_bytes(), 400000 * kKiB);
   EXPECT_EQ(load.memory_pressure(), v1::MEMORY_PRESSURE_CRITICAL);
@@ -86,12 +86,14 @@ TEST(LinuxLoad, MemoryCpuSwapAndBattery) {
   EXPECT_LT(load.power_watts(), 0);
   EXPECT_EQ(load.thermal_state(), v1::THERMAL_STATE_UNSPECIFIED);
   LinuxProbe workstation(kCaptures + "linux-workstation");
-  EXPECT_EQ(workstation.CollectSlowLoad().thermal_state(), v1::THERMAL_STATE_UNSPECIFIED);
-  EXPECT_EQ(workstation.CollectSlowLoad().thermal_state(), v1::THERMAL_STATE_NOMINAL);
-  EXPECT_LT(workstation.CollectSlowLoad().gpu_busy_ratio(), 0);
-  EXPECT_FALSE(workstation.CollectSlowLoad().on_battery());
+  EXPECT_EQ(workstation.CollectSlowLoad(MonotonicTime()).thermal_state(),
+            v1::THERMAL_STATE_UNSPECIFIED);
+  EXPECT_EQ(workstation.CollectSlowLoad(MonotonicTime()).thermal_state(),
+            v1::THERMAL_STATE_NOMINAL);
+  EXPECT_LT(workstation.CollectSlowLoad(MonotonicTime()).gpu_busy_ratio(), 0);
+  EXPECT_FALSE(workstation.CollectSlowLoad(MonotonicTime()).on_battery());
   // The firmware's acpitz shows more, and is no processor.
-  EXPECT_DOUBLE_EQ(workstation.CollectSlowLoad().temperature_celsius(), 61.5);
+  EXPECT_DOUBLE_EQ(workstation.CollectSlowLoad(MonotonicTime()).temperature_celsius(), 61.5);
   EXPECT_FALSE(load.has_temperature_celsius());
 }
 

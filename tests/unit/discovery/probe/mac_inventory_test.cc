@@ -115,7 +115,7 @@ TEST(MacInventory, WithoutAnyCommandEverythingIsUnknownAndNothingIsNo) {
         "memory_gpu_usable_bytes", "swap_total_bytes", "boot_time_unix_seconds", "disks"}) {
     EXPECT_TRUE(Unknown(got).contains(fact)) << fact;
   }
-  const v1::NodeLoad load = MacProbe(empty).CollectSlowLoad();
+  const v1::NodeLoad load = MacProbe(empty).CollectSlowLoad(MonotonicTime());
   EXPECT_LT(load.gpu_busy_ratio(), 0);
   EXPECT_EQ(load.memory_pressure(), v1::MEMORY_PRESSURE_UNSPECIFIED);
   EXPECT_EQ(load.thermal_state(), v1::THERMAL_STATE_UNSPECIFIED);
@@ -137,7 +137,7 @@ TEST(MacInventory, ALocalisedAnswerIsUnknown) {
 
 TEST(MacLoad, BusyAndIdleMachines) {
   ReplayCommandRunner busy = Machine("mini-m4-pro-24-busy");
-  const v1::NodeLoad load = MacProbe(busy).CollectSlowLoad();
+  const v1::NodeLoad load = MacProbe(busy).CollectSlowLoad(MonotonicTime());
   EXPECT_EQ(load.memory_pressure(), v1::MEMORY_PRESSURE_WARNING);
   EXPECT_EQ(load.memory_available_bytes(), 10000ull * 16384);  // free and speculative only
   EXPECT_EQ(load.swap_used_bytes(), (uint64_t{2048} << 20) + (uint64_t{1} << 19));
@@ -146,8 +146,8 @@ TEST(MacLoad, BusyAndIdleMachines) {
   EXPECT_EQ(load.thermal_state(), v1::THERMAL_STATE_THROTTLED);
   EXPECT_FALSE(load.on_battery());
   ReplayCommandRunner air = Machine("macbook-air-m4-on-battery");
-  EXPECT_TRUE(MacProbe(air).CollectSlowLoad().on_battery());
-  EXPECT_DOUBLE_EQ(MacProbe(air).CollectSlowLoad().cpu_busy_ratio(), 0.15);
+  EXPECT_TRUE(MacProbe(air).CollectSlowLoad(MonotonicTime()).on_battery());
+  EXPECT_DOUBLE_EQ(MacProbe(air).CollectSlowLoad(MonotonicTime()).cpu_busy_ratio(), 0.15);
 }
 
 TEST(MacLoad, InterfaceKinds) {
@@ -169,7 +169,7 @@ TEST(MacInventoryProperty, DamagedAnswersCrashNothingAndStayText) {
     ASSERT_TRUE(IsPlainText(got.chip()));
     ASSERT_TRUE(IsPlainText(got.machine_model()));
     ASSERT_LE(got.memory_gpu_usable_bytes(), uint64_t{1} << 50);
-    MacProbe(damaged).CollectSlowLoad();
+    MacProbe(damaged).CollectSlowLoad(MonotonicTime());
   }
 }
 

@@ -11,6 +11,8 @@
 #include <set>
 #include <sstream>
 
+#include "proto/utf8.h"
+
 namespace macrame::runtime {
 namespace {
 
@@ -30,6 +32,83 @@ TEST(RankMessages, TellsWhatTheNumberAdds) {
             "GID_INDEX_SHIFTED");
   EXPECT_EQ(CodeOf("[jaccl] Could not find device rdma_en9 (0 available)"), "NO_RDMA_DEVICE");
   EXPECT_EQ(CodeOf("[jaccl] Could not find device rdma_en9 (3 available)"), "MATRIX_WRONG");
+}
+
+std::string MessageOf(const std::string& text) {
+  const auto found = RecogniseMessage(text);
+  return found.has_value() ? found->reason.message() : "";
+}
+
+// How many devices there are is no number of an error.
+TEST(RankMessages, OnlyANumberOfAnErrorIsExplained) {
+  for (const char* count : {"0", "2", "16", "22", "48", "60"}) {
+    const std::string message =
+        MessageOf(std::string("[jaccl] Could not find device rdma_en9 (") + count + " available)");
+    EXPECT_EQ(message, "the device matrix names a device that this machine does not have");
+  }
+  EXPECT_EQ(MessageOf("[jaccl] Recv failed with errno=2"),
+            "receiving from a peer failed (errno 2: another rank failed before)");
+  EXPECT_EQ(MessageOf("[ring] Couldn't connect, 'Connection refused (61)'"),
+            "the next rank can't be reached (errno 61: nobody listens there)");
+  EXPECT_EQ(MessageOf("[ring] Couldn't bind socket (error: 48)"),
+            "the next rank can't be reached (errno 48: the address is in use)");
+  EXPECT_EQ(MessageOf("[ring] Couldn't listen (error: 99999999999999999999)"),
+            "the next rank can't be reached");
+}
+
+TEST(RankMessages, AGroupOfOneIsNotAGroupOfSixteen) {
+  EXPECT_EQ(CodeOf("came up as rank 0 of 1 instead of 0 of 2"), "GROUP_MISMATCH");
+  EXPECT_EQ(CodeOf("this is rank 0 of 1"), "GROUP_MISMATCH");
+  EXPECT_EQ(CodeOf("launch spec: rank 0 of 16 with tp 3 and pp 5"), "");
+  EXPECT_EQ(CodeOf("rank 0 of 12 loads its slice"), "");
+}
+
+// It goes into messages, which hold UTF-8 alone, and is cut where a character begins.
+TEST(RankMessages, EvidenceIsUtf8AndBounded) {
+  for (size_t before = 0; before < 8; ++before) {
+    std::string line = "[ring] Couldn't connect " + std::string(before, '.');
+    while (line.size() < 600) line += "機械";
+    const auto found = RecogniseMessage(line);
+    ASSERT_TRUE(found.has_value());
+    const std::string& evidence = found->reason.evidence();
+    EXPECT_LE(evidence.size(), 300u);
+    EXPECT_GT(evidence.size(), 296u);
+    EXPECT_EQ(FirstNonUtf8(evidence), evidence.size());
+  }
+  const auto latin = RecogniseMessage("[ring] Couldn't connect to B\xfcro\n");
+  ASSERT_TRUE(latin.has_value());
+  EXPECT_EQ(latin->reason.evidence(), "[ring] Couldn't connect to B?ro");
+  v1::Reason read;
+  EXPECT_TRUE(read.ParseFromString(latin->reason.SerializeAsString()));
+}
+
+TEST(RankMessages, EveryRecognisedLineHasAMeaningACodeAndAPhase) {
+  const std::set<std::string> phases = {"spawn",   "rendezvous", "queue_pair", "first_collective",
+                                        "weights", "run"};
+  for (const char* line :
+       {"[jaccl] Couldn't allocate protection domain", "[jaccl] Could not open device rdma_en2",
+        "[jaccl] Changing queue pair to INIT failed with errno 22",
+        "[jaccl] Couldn't bind socket (error: 48)", "[ring] Attempt 3 waiting 1000 ms",
+        "Couldn't initialize any backend", "Malformed hostfile (line 2)",
+        "[jaccl] dlopen(librdma.dylib): no such file", "Can't parse address 10.0.0.300:1"}) {
+    const auto found = RecogniseMessage(line);
+    ASSERT_TRUE(found.has_value()) << line;
+    EXPECT_FALSE(found->reason.message().empty()) << line;
+    EXPECT_EQ(found->reason.evidence(), line);
+    EXPECT_TRUE(phases.contains(found->phase)) << line << ": " << found->phase;
+  }
+}
+
+TEST(RankMessages, WaitingIsNoFailureAndTheFirstOfEqualsCounts) {
+  const auto waits =
+      RecogniseLastLines("[ring] Attempt 1 waiting\n[ring] Sending to socket failed");
+  ASSERT_TRUE(waits.has_value());
+  EXPECT_EQ(waits->reason.evidence(), "[ring] Sending to socket failed");
+  const auto two = RecogniseLastLines("Couldn't create queue pair\nNo IPv4-mapped GID\n");
+  ASSERT_TRUE(two.has_value());
+  EXPECT_EQ(two->reason.code(), "RESOURCE_EXHAUSTED");
+  EXPECT_FALSE(RecogniseGang({}).has_value());
+  EXPECT_FALSE(RecogniseGang({{0, "loading"}, {1, ""}}).has_value());
 }
 
 TEST(RankMessages, ColoursDoNotHideAMessage) {

@@ -42,6 +42,21 @@ TEST(Rendezvous, AllComeAndTheAddressIsFreeAgain) {
   }
 }
 
+// Macs without a LAN: each calls rank 0 at the end of its own cable.
+TEST(Rendezvous, RankZeroIsMetAtMoreThanOneOfItsAddresses) {
+  const std::string secret(32, 's'), address = FreeAddress();
+  const std::string port = address.substr(address.rfind(':'));
+  // A Mac has but one address on its loopback interface unless it is given more.
+  const bool has_second = transport::StreamSocket::Listen("127.0.0.2:0").ok();
+  for (const absl::Status& end :
+       Meet({{0, 3, "0.0.0.0" + port, secret},
+             {1, 3, "127.0.0.1" + port, secret},
+             {2, 3, (has_second ? "127.0.0.2" : "127.0.0.1") + port, secret}},
+            milliseconds(10'000))) {
+    EXPECT_TRUE(end.ok()) << end;
+  }
+}
+
 TEST(Rendezvous, WhoNeverCameIsNamed) {
   const std::string address = FreeAddress(), secret(32, 's');
   const auto ends = Meet({{0, 3, address, secret}, {1, 3, address, secret}}, milliseconds(300));
@@ -64,6 +79,35 @@ TEST(Rendezvous, AnUnknownCallerIsNotARank) {
            milliseconds(500));
   EXPECT_FALSE(ends[0].ok());
   EXPECT_FALSE(ends[1].ok());
+}
+
+TEST(Rendezvous, OneRankMeetsNobodyAndFreesTheAddress) {
+  auto listener = transport::StreamSocket::Listen("127.0.0.1:0").value();
+  const std::string address = absl::StrCat("127.0.0.1:", listener.LocalPort());
+  RendezvousPlace alone{0, 1, address, std::string(32, 's')};
+  alone.listen_fd = listener.Release();
+  EXPECT_TRUE(MeetAtRendezvous(alone, milliseconds(0)).ok());
+  EXPECT_TRUE(transport::StreamSocket::Listen(address).ok()) << "it is the library's from here on";
+}
+
+TEST(Rendezvous, AllThatDidNotComeAreNamed) {
+  const std::string address = FreeAddress(), secret(32, 's');
+  const auto ends = Meet({{0, 5, address, secret}, {2, 5, address, secret}}, milliseconds(300));
+  EXPECT_EQ(ReasonOf(ends[0]).code(), "RENDEZVOUS_UNREACHABLE");
+  EXPECT_NE(ends[0].message().find("rank 1, 3, 4 did not come to the rendezvous at " + address),
+            absl::string_view::npos)
+      << ends[0];
+  EXPECT_NE(ends[1].message().find("rank 2 can't reach rank 0 at " + address),
+            absl::string_view::npos)
+      << ends[1];
+}
+
+TEST(Rendezvous, ARankOfAnotherEpochDoesNotCount) {
+  const std::string address = FreeAddress(), secret(32, 's');
+  const auto ends =
+      Meet({{0, 2, address, secret, 7}, {1, 2, address, secret, 6}}, milliseconds(500));
+  EXPECT_NE(ends[0].message().find("rank 1 did not come"), absl::string_view::npos) << ends[0];
+  EXPECT_EQ(ReasonOf(ends[1]).code(), "RENDEZVOUS_UNREACHABLE") << ends[1];
 }
 
 TEST(Rendezvous, SilentCallersHoldNobodyUp) {

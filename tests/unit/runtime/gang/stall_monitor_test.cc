@@ -365,6 +365,33 @@ TEST(StallMonitor, AFollowerDoesNotMissARankZeroThatNeverBeat) {
   }
 }
 
+// A gang that was idle for half a minute has not stood still for half a minute.
+TEST(StallMonitor, ARankThatDoesNotBeginAStepIsToldByHowLongOthersWaited) {
+  MonotonicTime now{seconds(1000)};
+  StallMonitor monitor(0, 2, true, {}, now);
+  monitor.SetExpected(milliseconds(50));
+  Duration idle{};
+  const auto check = [&](const Beat& first, const Beat& second) {
+    now += kBeatInterval;
+    monitor.OnBeat(0, first);
+    monitor.OnBeat(1, second);
+    return monitor.Check(now);
+  };
+  for (; idle < seconds(30); idle += kBeatInterval) {
+    const Beat beat{5, 10, RankActivity::kIdle, idle, idle};
+    ASSERT_FALSE(check(beat, beat).has_value());
+  }
+  std::optional<Stall> stall;
+  for (Duration waited{}; !stall.has_value() && waited < seconds(5); waited += kBeatInterval) {
+    stall = check({6, 12, RankActivity::kWaiting, waited, waited},
+                  {5, 10, RankActivity::kIdle, idle + waited, idle + waited});
+  }
+  ASSERT_TRUE(stall.has_value());
+  EXPECT_EQ(stall->rank, 1u);
+  EXPECT_THAT(stall->what, HasSubstr("rank 1 makes no progress: for 1200 ms nothing got done"));
+  EXPECT_THAT(stall->what, HasSubstr("rank 0 waits for other ranks in step 6"));
+}
+
 TEST(BeatMaker, ReadingPagesBackOrUsingTheProcessorIsNoRest) {
   MonotonicTime now{seconds(5)};
   BeatMaker maker(now);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 #include "tests/unit/transport/gang/recording_proxy.h"
 
 namespace macrame::runtime::engine {
@@ -110,6 +111,42 @@ TEST(StepCodecTest, EveryTruncationAndLieIsRefused) {
   EXPECT_FALSE(DecodeReport("").ok());
 }
 
+// It becomes a reason's message, which holds UTF-8 alone.
+TEST(StepCodecTest, ATerminationMessageIsCutAtACharacter) {
+  for (size_t before = 0; before < 4; ++before) {
+    std::string text(before, '.');
+    while (text.size() < kReportTextBytesMax + 100) text += "中";
+    const auto report = DecodeReport(EncodeReport({ReportKind::kFailed, text}));
+    ASSERT_TRUE(report.ok());
+    EXPECT_LE(report->text.size(), kReportTextBytesMax);
+    EXPECT_GT(report->text.size(), kReportTextBytesMax - 3);
+    EXPECT_EQ(FirstNonUtf8(report->text), report->text.size());
+  }
+}
+
+TEST(StepCodecTest, LengthsThatLieAreNotBelieved) {
+  const auto decoded = [](Step step, size_t at, uint32_t count) {
+    std::string bytes = EncodeStep(step);
+    for (size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(count >> (8 * i));
+    return DecodeStep(bytes);
+  };
+  // Kind, number, wire type: a list begins at 10.
+  for (const uint32_t count : {0x7fffffffU, 0xffffffffU, 65537U, 2U}) {
+    EXPECT_TRUE(absl::IsDataLoss(decoded(Forward(0), 10, count).status())) << count;
+  }
+  Step verify;
+  verify.kind = StepKind::kVerify;
+  verify.verify_kib = std::vector<uint32_t>(kVerifySizesInStepMax + 1, 1);
+  EXPECT_TRUE(absl::IsDataLoss(DecodeStep(EncodeStep(verify)).status())) << "one too many";
+  verify.verify_kib.pop_back();
+  EXPECT_TRUE(DecodeStep(EncodeStep(verify)).ok());
+  std::string unknown = EncodeStep(Forward(0));
+  for (const char kind : {'\0', '\x08', '\xff'}) {
+    unknown[0] = kind;
+    EXPECT_FALSE(DecodeStep(unknown).ok());
+  }
+}
+
 TEST(StepChannelTest, StepsReachEveryRankInOrder) {
   Channel channel;
   for (uint64_t number = 0; number < 3; ++number) {
@@ -149,6 +186,15 @@ TEST(StepChannelTest, WaitsUntilAllHaveLoadedAndHearsTerminationMessages) {
   const absl::Status loss = channel.leader->WaitForLoss(milliseconds(5000));
   EXPECT_EQ(ReasonOf(loss).code(), "RANK_EXITED");
   EXPECT_THAT(std::string(loss.message()), HasSubstr("rank 2 is gone: disk on fire"));
+}
+
+// A rank that tells of its disk has not told that it has loaded.
+TEST(StepChannelTest, AnotherReportDoesNotCountAsLoaded) {
+  Channel channel(2);
+  ASSERT_TRUE(channel.followers[1]->Tell({ReportKind::kColdOff, "no space"}).ok());
+  const absl::Status status = channel.leader->AwaitLoaded();
+  EXPECT_EQ(ReasonOf(status).code(), reasons::kRankExited) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 is gone: it spoke out of turn"));
 }
 
 TEST(StepChannelTest, ALostRankIsNamedOnBothSides) {

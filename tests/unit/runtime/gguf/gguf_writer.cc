@@ -218,6 +218,23 @@ GgufWriter SmallModel(const std::string& architecture) {
             "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
 }
 
+GgufWriter SmallMixtral() {
+  constexpr uint64_t kHidden = 64, kInner = 96, kExperts = 3;
+  std::mt19937 random(9);
+  GgufWriter out = SmallModel("llama");
+  out.Integer("llama.expert_count", kExperts).Integer("llama.expert_used_count", 2);
+  const std::string blocks = RandomBlocks(kExperts * kInner * kHidden, 18, random);
+  for (const std::string layer : {"blk.0.ffn_", "blk.1.ffn_"}) {
+    for (const char* name : {"gate", "up", "down"}) out.Remove(layer + name + ".weight");
+    out.Tensor(layer + "gate_inp.weight", kF32, {kHidden, kExperts},
+               FloatBytesOf(std::vector<float>(kExperts * kHidden, 0.25F)));
+    out.Tensor(layer + "gate_exps.weight", kQ4_0, {kHidden, kInner, kExperts}, blocks);
+    out.Tensor(layer + "up_exps.weight", kQ4_0, {kHidden, kInner, kExperts}, blocks);
+    out.Tensor(layer + "down_exps.weight", kQ4_0, {kInner, kHidden, kExperts}, blocks);
+  }
+  return out;
+}
+
 std::string WriteGguf(const std::string& name, const std::string& bytes) {
   std::string folder = testing::TempDir() + "/gguf-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) abort();

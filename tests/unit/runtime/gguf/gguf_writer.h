@@ -46,6 +46,9 @@ std::string FloatBytesOf(const std::vector<float>& values);
 // "qwen3moe", which has three experts.
 GgufWriter SmallModel(const std::string& architecture);
 
+// As GGUF has Mixtral: SmallModel("llama") with three experts in the place of each dense layer.
+GgufWriter SmallMixtral();
+
 // Writes the file and returns its path, in a new folder.
 std::string WriteGguf(const std::string& name, const std::string& bytes);
 

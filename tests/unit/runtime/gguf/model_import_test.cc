@@ -6,6 +6,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <tuple>
 
 #include "proto/reasons.h"
 #include "runtime/gguf/float16.h"
@@ -160,6 +162,123 @@ TEST(ModelImport, ATokenizerOfAnotherModelIsRefused) {
   again.name = "third";
   again.tokenizer_folder = "deploy/models/knot-5m-4bit";
   EXPECT_EQ(CodeOf(again), "TOKENIZER_INVALID");
+}
+
+TEST(ModelImport, MixtralBecomesAModelFolder) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallMixtral().Bytes()));
+  const auto result = ImportModel(options, GoOn);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->model().architecture(), "mixtral");
+  EXPECT_EQ(result->model().experts(), 3u);
+  EXPECT_EQ(result->model().experts_active(), 2u);
+}
+
+// It becomes a folder's name: nothing in it may lead elsewhere or hide the folder.
+TEST(ModelImport, NamesAreThoseOfAFolderOrRefusedBeforeAnythingIsRead) {
+  for (const std::string& name : std::vector<std::string>{
+           "..", ".hidden", "a/b", "/etc", "./x", std::string(201, 'n'), std::string("a\0b", 3)}) {
+    ImportOptions options = OptionsFor("/nowhere/at/all.gguf", name);
+    const v1::Reason reason = ReasonOf(ImportModel(options, GoOn).status());
+    EXPECT_EQ(reason.code(), "BAD_REQUEST") << name;
+    EXPECT_THAT(reason.remedy(), HasSubstr("--name")) << name;
+  }
+  for (const std::string file : {"/x/.gguf", "/x/", "/x/..gguf"}) {
+    EXPECT_EQ(CodeOf(OptionsFor(file)), "BAD_REQUEST") << file;
+  }
+}
+
+TEST(ModelImport, WithoutANameItIsTheFiles) {
+  struct Case {
+    const char* file;
+    const char* name;
+  };
+  for (const Case& each :
+       {Case{"Model-Q4.gguf", "Model-Q4"}, Case{"a.b.GGUF", "a.b"},
+        Case{"m-00001-of-00001.gguf", "m"}, Case{"plain", "plain"},
+        Case{"x-00001-of-3.gguf", "x-00001-of-3"}, Case{"two words.gguf", "two words"}}) {
+    const auto options = OptionsFor(WriteGguf(each.file, SmallModel("llama").Bytes()));
+    const auto result = ImportModel(options, GoOn);
+    ASSERT_TRUE(result.ok()) << each.file << result.status();
+    EXPECT_EQ(result->model().name(), each.name);
+    EXPECT_THAT(Left(options), testing::ElementsAre(each.name));
+  }
+}
+
+TEST(ModelImport, AFolderThatCannotBeMadeIsNamed) {
+  auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("llama").Bytes()));
+  options.into = options.file;  // a file
+  const absl::Status failed = ImportModel(options, GoOn).status();
+  EXPECT_EQ(ReasonOf(failed).code(), "DISK_WRITE_FAILED") << failed;
+  EXPECT_THAT(ReasonOf(failed).message(), HasSubstr(options.file));
+}
+
+// Half of a tensor is converted by then.
+TEST(ModelImport, AScaleThatIsNoNumberNamesItsTensorAndLeavesNothing) {
+  for (const uint16_t scale : {0x7C00, 0xFC00, 0x7E00}) {  // infinity, its negative, NaN
+    GgufWriter writer = SmallModel("llama");
+    std::string blocks(64 * 32 / 32 * 18, '\0');
+    std::memcpy(blocks.data() + blocks.size() - 18, &scale, sizeof(scale));
+    writer.Tensor("blk.1.attn_k.weight", 2, {64, 32}, blocks);
+    const auto options = OptionsFor(WriteGguf("m.gguf", writer.Bytes()));
+    const absl::Status failed = ImportModel(options, GoOn).status();
+    EXPECT_EQ(ReasonOf(failed).code(), "MODEL_FILE_BROKEN") << failed;
+    EXPECT_THAT(ReasonOf(failed).message(), HasSubstr("tensor 'blk.1.attn_k.weight' has a scale"));
+    EXPECT_THAT(Left(options), testing::IsEmpty());
+  }
+}
+
+// Stopped at any call: nothing of it is left, and the same import then succeeds.
+TEST(ModelImport, MayBeStoppedAnywhere) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("qwen3").Bytes()));
+  int calls = 0;
+  for (int stop_at = 1;; ++stop_at) {
+    calls = 0;
+    const auto result = ImportModel(options, [&](uint64_t, uint64_t) { return ++calls < stop_at; });
+    if (result.ok()) break;
+    ASSERT_TRUE(absl::IsCancelled(result.status())) << result.status();
+    ASSERT_EQ(calls, stop_at) << "it is not asked again";
+    ASSERT_THAT(Left(options), testing::IsEmpty());
+  }
+  EXPECT_GT(calls, 20) << "once for each tensor at least";
+  EXPECT_THAT(Left(options), testing::ElementsAre("m"));
+}
+
+// Floats are not touched: each matrix keeps its type and its bytes.
+TEST(ModelImport, MatricesOfFloatsKeepTheirBytes) {
+  GgufWriter writer = SmallModel("qwen2");
+  std::map<std::string, std::pair<std::string, std::string>> stored;  // name → type, bytes
+  uint32_t seed = 1;
+  for (const auto& [name, type, dtype] :
+       {std::tuple{"ffn_up", 0U, "F32"}, std::tuple{"ffn_gate", 1U, "F16"},
+        std::tuple{"attn_v", 30U, "BF16"}}) {
+    const uint64_t rows = std::string(name) == "attn_v" ? 32 : 96;
+    std::string bytes(rows * 64 * (type == 0 ? 4 : 2), '\0');
+    for (char& byte : bytes) byte = static_cast<char>((seed = seed * 1664525 + 1013904223) >> 24);
+    writer.Tensor(std::string("blk.1.") + name + ".weight", type, {64, rows}, bytes);
+    const std::string module = std::string(name) == "attn_v"   ? "self_attn.v_proj"
+                               : std::string(name) == "ffn_up" ? "mlp.up_proj"
+                                                               : "mlp.gate_proj";
+    stored["model.layers.1." + module + ".weight"] = {dtype, bytes};
+  }
+  const auto options = OptionsFor(WriteGguf("m.gguf", writer.Bytes()));
+  ASSERT_TRUE(ImportModel(options, GoOn).ok());
+  const auto files = engine::WeightFiles::Open(options.into + "/m");
+  ASSERT_TRUE(files.ok()) << files.status();
+  for (const auto& [name, wanted] : stored) {
+    const auto* tensor = (*files)->Find(name);
+    ASSERT_NE(tensor, nullptr) << name;
+    EXPECT_EQ(tensor->dtype, wanted.first) << name;
+    EXPECT_EQ(std::memcmp(tensor->data, wanted.second.data(), wanted.second.size()), 0) << name;
+  }
+}
+
+TEST(ModelImport, LayersThatTheModelDoesNotHaveAreRefused) {
+  GgufWriter writer = SmallModel("llama");
+  writer.Tensor("blk.2.ffn_norm.weight", 0, {64}, FloatBytesOf(std::vector<float>(64, 1.0F)));
+  const auto options = OptionsFor(WriteGguf("m.gguf", writer.Bytes()));
+  const absl::Status failed = ImportModel(options, GoOn).status();
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("2 layers, the weights have 3")) << failed;
+  EXPECT_THAT(Left(options), testing::IsEmpty());
 }
 
 }  // namespace

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "proto/reasons.h"
 #include "runtime/text/chat_template.h"
@@ -147,6 +152,175 @@ TEST(TokenizerFiles, ContradictionsAreNamed) {
   GgufWriter scores = SentencePiece();
   scores.Numbers("tokenizer.ggml.scores", {1.0F});
   EXPECT_THAT(MessageOf(scores), HasSubstr("a score for each token"));
+}
+
+nlohmann::json JsonOf(const std::string& folder, const std::string& name) {
+  std::ifstream file(folder + "/" + name);
+  return nlohmann::json::parse(file, nullptr, false);
+}
+
+// 300 words, the last ones with these spellings and kinds.
+GgufWriter WithLastTokens(const std::vector<std::pair<std::string, int32_t>>& last) {
+  GgufWriter writer = SmallModel("llama");
+  const auto model = GgufModel::Open(WriteGguf("m.gguf", writer.Bytes()));
+  std::vector<std::string> words = *(*model)->Texts("tokenizer.ggml.tokens");
+  std::vector<int32_t> kinds(words.size(), 1);
+  size_t at = words.size() - last.size();
+  for (const auto& [word, kind] : last) {
+    words[at] = word;
+    kinds[at++] = kind;
+  }
+  return writer.Texts("tokenizer.ggml.tokens", words)
+      .Texts("tokenizer.ggml.merges", {})
+      .Integers("tokenizer.ggml.token_type", kinds);
+}
+
+// A model that goes on behind the end of its answer is the commonest fault of an import.
+TEST(TokenizerFiles, AnAnswerEndsWithEachTokenThatSaysSo) {
+  GgufWriter writer = WithLastTokens({{"<|eot_id|>", 3},
+                                      {"<|end|>", 4},
+                                      {"<|im_end|>", 1},
+                                      {"<stop>", 3},
+                                      {"<tool>", 3},
+                                      {"<|endoftext|>", 3}});
+  writer.Integer("tokenizer.ggml.eos_token_id", 297).Integer("tokenizer.ggml.eom_token_id", 298);
+  const auto folder = FolderOf(writer);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(JsonOf(*folder, "generation_config.json")["eos_token_id"],
+              ElementsAre(294, 295, 297, 298, 299))
+      << "named, or spelled so; what is an ordinary word ends nothing";
+  const auto tokenizer = text::Tokenizer::Load(*folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(tokenizer->EosIds(), testing::UnorderedElementsAre(294, 295, 297, 298, 299));
+}
+
+TEST(TokenizerFiles, AnIdThatMeansNoneIsNone) {
+  GgufWriter writer = WithLastTokens({{"<a>", 3}, {"<b>", 3}});
+  writer.Integer("tokenizer.ggml.eos_token_id", 299)
+      .Integer("tokenizer.ggml.bos_token_id", UINT32_MAX)
+      .Text("tokenizer.ggml.padding_token_id", "no number")
+      .Flag("tokenizer.ggml.add_bos_token", true);
+  const auto folder = FolderOf(writer);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const nlohmann::json config = JsonOf(*folder, "tokenizer_config.json");
+  EXPECT_EQ(config["eos_token"], "<b>");
+  EXPECT_FALSE(config.contains("bos_token"));
+  EXPECT_FALSE(config.contains("pad_token"));
+  EXPECT_FALSE(JsonOf(*folder, "generation_config.json").contains("bos_token_id"));
+  EXPECT_THAT(*text::Tokenizer::Load(*folder)->Encode("e", true, false), testing::SizeIs(1));
+}
+
+TEST(TokenizerFiles, AByteLevelModelGetsTheFirstTokenThatItWants) {
+  GgufWriter writer = WithLastTokens({{"<first>", 3}, {"<last>", 3}});
+  writer.Integer("tokenizer.ggml.bos_token_id", 298).Integer("tokenizer.ggml.eos_token_id", 299);
+  const auto ids = [&](const char* pre, std::optional<bool> adds) {
+    writer.Text("tokenizer.ggml.pre", pre);
+    if (adds.has_value()) writer.Flag("tokenizer.ggml.add_bos_token", *adds);
+    const auto folder = FolderOf(writer);
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    return *text::Tokenizer::Load(*folder)->Encode("e", true, false);
+  };
+  EXPECT_THAT(ids("qwen2", {}), testing::SizeIs(1)) << "by default none";
+  EXPECT_THAT(ids("llama-bpe", {}), ElementsAre(298, testing::_));
+  EXPECT_THAT(ids("llama-bpe", false), testing::SizeIs(1));
+  EXPECT_THAT(ids("qwen2", true), ElementsAre(298, testing::_));
+}
+
+TEST(TokenizerFiles, SamplingThatTheModelAsksForIsKept) {
+  GgufWriter writer = SmallModel("qwen3");
+  writer.Number("general.sampling.temp", 0.5F)
+      .Integer("general.sampling.top_k", 20)
+      .Number("general.sampling.top_p", std::nanf(""))
+      .Number("general.sampling.min_p", std::numeric_limits<float>::infinity());
+  const auto folder = FolderOf(writer);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const nlohmann::json config = JsonOf(*folder, "generation_config.json");
+  EXPECT_EQ(config["temperature"], 0.5);
+  EXPECT_EQ(config["top_k"], 20);
+  EXPECT_FALSE(config.contains("top_p")) << "what is no number is not asked for: " << config;
+  EXPECT_FALSE(config.contains("min_p")) << config;
+}
+
+TEST(TokenizerFiles, NamedTemplatesStandBesideTheDefaultOne) {
+  GgufWriter writer = SmallModel("llama");
+  writer.Text("tokenizer.chat_template", "plain")
+      .Text("tokenizer.chat_template.tool_use", "with tools")
+      .Texts("tokenizer.chat_templates", {"tool_use", "missing"});
+  const auto folder = FolderOf(writer);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const nlohmann::json templates = JsonOf(*folder, "tokenizer_config.json")["chat_template"];
+  ASSERT_EQ(templates.size(), 2u) << "one that is announced only is not there";
+  EXPECT_EQ(templates[0]["name"], "default");
+  EXPECT_EQ(templates[0]["template"], "plain");
+  EXPECT_EQ(templates[1]["name"], "tool_use");
+  EXPECT_EQ(templates[1]["template"], "with tools");
+}
+
+TEST(TokenizerFiles, MergesThatAreNoneAreNamedByTheirNumber) {
+  for (const char* wrong : {"", " ", "t", "t ", " t", "th", "t  h", "t\th", "zz z"}) {
+    GgufWriter writer = SmallModel("llama");
+    writer.Texts("tokenizer.ggml.merges", {"t e", "e e", wrong});
+    EXPECT_THAT(MessageOf(writer), HasSubstr("merge 2 of tokenizer.ggml.merges")) << wrong;
+  }
+}
+
+TEST(TokenizerFiles, ListsThatAreMissingOrNotOfOneLengthAreNamed) {
+  GgufWriter none = SmallModel("llama");
+  none.Text("tokenizer.ggml.tokens", "no list");
+  EXPECT_THAT(MessageOf(none), HasSubstr("has no tokenizer.ggml.tokens"));
+  GgufWriter empty = SmallModel("llama");
+  empty.Texts("tokenizer.ggml.tokens", {});
+  EXPECT_THAT(MessageOf(empty), HasSubstr("has no tokenizer.ggml.tokens"));
+  GgufWriter kinds = SmallModel("llama");
+  kinds.Integers("tokenizer.ggml.token_type", {1, 1});
+  EXPECT_THAT(MessageOf(kinds), HasSubstr("tokenizer.ggml.token_type and tokenizer.ggml.tokens"));
+  GgufWriter merges = SmallModel("llama");
+  merges.Integer("tokenizer.ggml.merges", 1);
+  EXPECT_THAT(MessageOf(merges), HasSubstr("has no tokenizer.ggml.merges"));
+}
+
+// By them merges are put in order, and what is no number has no place in any.
+TEST(TokenizerFiles, AScoreThatIsNoNumberIsRefused) {
+  for (const float wrong : {std::nanf(""), -std::nanf("")}) {
+    GgufWriter writer = SentencePiece();
+    const auto model = GgufModel::Open(WriteGguf("m.gguf", writer.Bytes()));
+    std::vector<float> scores((*model)->Texts("tokenizer.ggml.tokens")->size(), -1.0F);
+    scores[scores.size() / 2] = wrong;
+    writer.Numbers("tokenizer.ggml.scores", scores);
+    EXPECT_THAT(MessageOf(writer), HasSubstr("tokenizer.ggml.scores"));
+  }
+}
+
+// The folder's tokenizer against the model's list: the id that differs is told, with both
+// spellings.
+TEST(CheckTokenizer, SaysWhichTokenDiffers) {
+  const auto folder = FolderOf(WithLastTokens({{"<a>", 3}, {"<b>", 3}}));
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto why_not = [&](const GgufWriter& writer) {
+    const auto model = GgufModel::Open(WriteGguf("other.gguf", writer.Bytes()));
+    const absl::Status checked = CheckTokenizer(**model, *folder);
+    EXPECT_EQ(ReasonOf(checked).code(), "TOKENIZER_INVALID") << checked;
+    EXPECT_THAT(ReasonOf(checked).remedy(), HasSubstr("--tokenizer"));
+    return ReasonOf(checked).message();
+  };
+  EXPECT_THAT(why_not(WithLastTokens({{"<a>", 3}, {"<c\n>", 3}})),
+              testing::AllOf(HasSubstr("its token 299 is '<c\\n>'"), HasSubstr("'<b>'")));
+  GgufWriter fewer = SmallModel("llama");
+  const auto model = GgufModel::Open(WriteGguf("m.gguf", fewer.Bytes()));
+  std::vector<std::string> words = *(*model)->Texts("tokenizer.ggml.tokens");
+  words.resize(298);
+  fewer.Texts("tokenizer.ggml.tokens", words);
+  EXPECT_THAT(why_not(fewer), HasSubstr("more than its 298 tokens"));
+  words.resize(298);
+  words.insert(words.end(), {"<a>", "<b>", "<padding>"});
+  std::vector<int32_t> kinds(301, 1);
+  GgufWriter more = SmallModel("llama");
+  more.Texts("tokenizer.ggml.tokens", words).Integers("tokenizer.ggml.token_type", kinds);
+  EXPECT_THAT(why_not(more), HasSubstr("'<padding>', the tokenizer's is missing"));
+  kinds[300] = 5;
+  more.Integers("tokenizer.ggml.token_type", kinds);
+  const auto padded = GgufModel::Open(WriteGguf("padded.gguf", more.Bytes()));
+  EXPECT_TRUE(CheckTokenizer(**padded, *folder).ok()) << "unused ones need not be there";
 }
 
 }  // namespace

@@ -56,13 +56,15 @@ class ColdGangTest : public ::testing::TestWithParam<Shape> {
   }
   ~ColdGangTest() override { fs::remove_all(root_); }
 
-  std::unique_ptr<Gang> Start(uint64_t bytes_max, uint32_t kv_bits = GetParam().kv_bits) {
+  std::unique_ptr<Gang> Start(uint64_t bytes_max, uint32_t kv_bits = GetParam().kv_bits,
+                              uint32_t hours = 0) {
     GangOptions options;
     options.kv_bits = kv_bits;
     auto specs = MakeSpecs(kBundledModel, GetParam().shape, GetParam().ranks, options);
     for (v1::LaunchSpec& spec : specs) {
       spec.set_kv_cache_folder(Folder(spec.rank()));
       spec.set_kv_cache_disk_bytes(bytes_max);
+      spec.set_kv_cache_disk_hours(hours);
     }
     auto gang = std::make_unique<Gang>(specs);
     EXPECT_TRUE(gang->WaitUntilReady());
@@ -170,6 +172,68 @@ TEST_P(ColdGangTest, ARankWithoutADiskCostsTimeOnly) {
   EXPECT_THAT(StatusOf(gang->stub(last_rank())).kv_cache_disk().off_reason(),
               ::testing::HasSubstr(Folder(last_rank())));
   EXPECT_THAT(gang->rank(0).Log(), ::testing::HasSubstr("no KV blocks on disk"));
+}
+
+// A tenant whose prompts stay in memory, beside one whose prompts don't.
+TEST_P(ColdGangTest, AMemoryOnlyPromptIsNotOnDisk) {
+  const auto ask = [](Gang& gang, const std::string& salt, bool memory_only) {
+    v1::GenerateRequest request = FirstTurn();
+    request.set_cache_salt(salt);
+    request.set_memory_only(memory_only);
+    Answer answer = Ask(gang.stub(), request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer;
+  };
+  uint64_t blocks = 0;
+  {
+    const auto gang = Start(uint64_t{64} << 20);
+    const Answer first = ask(*gang, "law", true);
+    blocks = (first.first.prompt_tokens() + kTokens - 1) / 32;
+    EXPECT_GE(ask(*gang, "law", true).first.cached_tokens(), 128u) << "from memory";
+    ask(*gang, "art", false);
+    ASSERT_TRUE(AwaitOnDisk(*gang, blocks));
+  }
+  const auto gang = Start(uint64_t{64} << 20);
+  ASSERT_TRUE(AwaitOnDisk(*gang, blocks)) << "found again";
+  EXPECT_EQ(ask(*gang, "law", false).first.cold_tokens(), 0u);
+  EXPECT_GE(ask(*gang, "art", false).first.cold_tokens(), 128u);
+}
+
+TEST_P(ColdGangTest, WhatNobodyUsedForTooLongIsRemovedAtTheStart) {
+  const uint64_t bytes = uint64_t{64} << 20;
+  {
+    const auto gang = Start(bytes, GetParam().kv_bits, 2);
+    const Answer first = Ask(gang->stub(), FirstTurn());
+    ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+    ASSERT_TRUE(AwaitOnDisk(*gang, (first.first.prompt_tokens() + kTokens - 1) / 32));
+  }
+  size_t files = 0;
+  for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
+    for (const fs::path& path : Files(rank)) {
+      fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(3));
+      ++files;
+    }
+  }
+  ASSERT_GT(files, 0u);
+  const auto gang = Start(bytes, GetParam().kv_bits, 2);
+  // The worker takes stock beside what makes a rank ready.
+  const auto expired = [&] {
+    uint64_t sum = 0;
+    for (size_t rank = 0; rank < gang->ranks(); ++rank) {
+      sum += StatusOf(gang->stub(rank)).kv_cache_disk().blocks_expired();
+    }
+    return sum;
+  };
+  const auto until = steady_clock::now() + seconds(20);
+  while (expired() < files && steady_clock::now() < until) {
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(expired(), files);
+  for (size_t rank = 0; rank < gang->ranks(); ++rank) {
+    EXPECT_EQ(StatusOf(gang->stub(rank)).kv_cache_disk().blocks(), 0u);
+    EXPECT_TRUE(Files(static_cast<uint32_t>(rank)).empty());
+  }
+  EXPECT_EQ(Ask(gang->stub(), FirstTurn()).first.cold_tokens(), 0u);
 }
 
 TEST(PrefixSharingTest, TenantsShareNothingAndWhatWasMissedIsNamed) {

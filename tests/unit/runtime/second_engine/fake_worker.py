@@ -1,7 +1,9 @@
 """In the place of mlx_lm_worker.py, without mlx_lm: speaks its protocol, counts instead of computing.
 
 The token that follows T at position P is 100 + (31 T + 7 P + S) % 2900, where S is the sum of all
-tokens of the sequence: a cache that is mixed up gives other tokens. FAKE_MODE says what goes wrong.
+tokens of the sequence: a cache that is mixed up gives other tokens. FAKE_MODE says what goes wrong;
+"on S say R text" answers the order S with a frame of kind R that holds that text ("on H": when it has
+come up).
 """
 
 import fcntl
@@ -29,6 +31,14 @@ def send(kind, *parts):
 
 def send_json(kind, **value):
     send(kind, json.dumps(value).encode())
+
+
+def is_told_to_say(order):
+    words = mode.split(" ", 4)
+    if words[0] != "on" or words[1] != order:
+        return False
+    send(words[3].encode(), words[4].encode())
+    return True
 
 
 def follower(tokens):
@@ -71,7 +81,8 @@ if mode == "silent":
 if mode == "lacks":
     send_json(b"E", code="ENGINE_MISSING", message="fakepython has no mlx_lm", remedy="install it")
     sys.exit(0)
-send_json(b"H", python="fakepython", version="0.99.1", device="cpu")
+if not is_told_to_say("H"):
+    send_json(b"H", python="fakepython", version="0.99.1", device="cpu")
 slots, steps = {}, 0
 while True:
     head = source.read(9)
@@ -79,6 +90,8 @@ while True:
         break
     kind, size = struct.unpack("<cQ", head)
     payload = source.read(size)
+    if is_told_to_say(kind.decode()):
+        continue
     if kind == b"D":
         send_json(b"D", martian={"tensor": True, "pipeline": False},
                   venusian={"tensor": False, "pipeline": False})

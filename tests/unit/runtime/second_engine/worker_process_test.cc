@@ -71,6 +71,39 @@ TEST(WorkerProcess, HowItEndedIsTold) {
               HasSubstr("was ended by signal 9"));
 }
 
+// Whoever asks again is told the same: the first answer may have been nobody's to show.
+TEST(WorkerProcess, HowItEndedIsToldAsOftenAsAsked) {
+  const auto killed = Started("");
+  ASSERT_TRUE(killed->Receive(kLimit).ok());
+  kill(killed->pid(), SIGKILL);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(ReasonOf(killed->Receive(kLimit).status()).message(),
+                HasSubstr("was ended by signal 9"));
+  }
+  EXPECT_THAT(ReasonOf(killed->Send('D', "")).message(), HasSubstr("was ended by signal 9"));
+  const auto exits = Started("exits");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(ReasonOf(exits->Receive(kLimit).status()).message(),
+                HasSubstr("ended with code 3"));
+  }
+}
+
+// An end is seen from another thread without being taken from who reaps it.
+TEST(WorkerProcess, AnEndIsAwaitedWithoutBeingReaped) {
+  const auto worker = Started("");
+  ASSERT_TRUE(worker->Receive(kLimit).ok());
+  absl::Status seen;
+  std::thread waiting([&] { seen = WorkerProcess::AwaitEnd(worker->pid()); });
+  kill(worker->pid(), SIGTERM);
+  waiting.join();
+  EXPECT_EQ(ReasonOf(seen).code(), "ENGINE_FAILED");
+  EXPECT_THAT(ReasonOf(seen).message(),
+              AllOf(HasSubstr(std::to_string(worker->pid())), HasSubstr("was ended by signal 15")));
+  EXPECT_THAT(ReasonOf(worker->Receive(kLimit).status()).message(),
+              HasSubstr("was ended by signal 15"));
+  EXPECT_TRUE(WorkerProcess::AwaitEnd(worker->pid()).ok()) << "reaped, and so known of";
+}
+
 TEST(WorkerProcess, SilenceAndNonsenseEndInBoundedTime) {
   EXPECT_THAT(ReasonOf(Started("silent")->Receive(milliseconds(1000)).status()).message(),
               HasSubstr("said nothing for 1 s"));
@@ -113,6 +146,32 @@ TEST(MlxLm, WhatIsLackingIsSaid) {
   EXPECT_FALSE(lacking.mlx_lm.has_value());
   EXPECT_EQ(lacking.why_not, "fakepython has no mlx_lm");
   EXPECT_TRUE(FindMlxLm(FakePython("")).why_not.empty());
+}
+
+TEST(MlxLm, AnAnswerThatIsNoneIsNamedWithItsPython) {
+  for (const char* mode : {"on H say H [1]", "on H say H no JSON", "on H say D {}", "on D say D []",
+                           "on D say L {}", "on D say D {\"martian\":1}", "on D say D "}) {
+    const std::string python = FakePython(mode);
+    const auto found = AskMlxLm(python, kLimit);
+    EXPECT_EQ(ReasonOf(found.status()).code(), "ENGINE_FAILED") << mode;
+    EXPECT_THAT(ReasonOf(found.status()).message(),
+                AllOf(HasSubstr(python), HasSubstr("can't be read")))
+        << mode;
+  }
+}
+
+// Ways that it does not name, or names by another kind of value, it does not have.
+TEST(MlxLm, WhatItDoesNotSayItDoesNotHave) {
+  const auto found =
+      AskMlxLm(FakePython("on D say D {\"a\":{},\"b\":{\"tensor\":1,\"pipeline\":true}}"), kLimit);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_FALSE(found->architectures.at("a").tensor());
+  EXPECT_FALSE(found->architectures.at("a").pipeline());
+  EXPECT_FALSE(found->architectures.at("b").tensor());
+  EXPECT_TRUE(found->architectures.at("b").pipeline());
+  const auto nameless = AskMlxLm(FakePython("on H say H {\"version\":7}"), kLimit);
+  ASSERT_TRUE(nameless.ok()) << nameless.status();
+  EXPECT_EQ(nameless->version, "");
 }
 
 TEST(MlxLm, LooksWhereItUsuallyIsUnlessItIsTold) {

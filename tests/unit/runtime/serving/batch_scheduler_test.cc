@@ -659,5 +659,71 @@ TEST(BatchScheduler, PreemptedHiddenStatesBeginAnew) {
   EXPECT_EQ(begun, 1u + shell.ended.at(3).usage.preemptions);
 }
 
+BatchTraits ColdTraitsOfOneRank() {
+  BatchTraits traits = Traits();
+  traits.cold.ranks = 1;
+  return traits;
+}
+
+size_t StoresOrdered(ScheduledGang& shell) {
+  size_t stores = 0;
+  while (shell.core.has_cold_orders()) stores += shell.core.Next(shell.now).cold.stores.size();
+  return stores;
+}
+
+TEST(BatchScheduler, WhatAMemoryOnlyRequestComputesIsNotOfferedToTheDisk) {
+  ScheduledGang shell(ColdTraitsOfOneRank());
+  RequestSpec spec = Spec(1, Prompt(100, 1));
+  spec.salt = "law";
+  spec.memory_only = true;
+  shell.Add(spec);
+  shell.RunUntilEnded(1);
+  EXPECT_EQ(StoresOrdered(shell), 0u);
+  EXPECT_EQ(shell.core.cold().blocks(), 0u);
+  // Nor when it is cancelled.
+  spec.id = 2;
+  shell.Add(spec);
+  shell.Step();
+  shell.Take(shell.core.Cancel(2, shell.now));
+  EXPECT_EQ(StoresOrdered(shell), 0u);
+  // It serves the next from memory all the same.
+  spec.id = 3;
+  shell.Add(spec);
+  shell.RunUntilEnded(3);
+  EXPECT_EQ(shell.started.at(3).cached_tokens, 96u);
+  RequestSpec other = Spec(4, Prompt(100, 1));
+  other.salt = "art";
+  shell.Add(other);
+  shell.RunUntilEnded(4);
+  EXPECT_EQ(StoresOrdered(shell), 3u) << "another tenant's are";
+}
+
+// What is read counts as used, and would stay.
+TEST(BatchScheduler, AMemoryOnlyRequestReadsNothingFromTheDisk) {
+  const std::vector<int32_t> prompt = Prompt(100, 1);
+  ColdEvent listed;
+  listed.kind = ColdEvent::Kind::kListed;
+  BlockName name = RootName("law");
+  for (size_t block = 0; block < 3; ++block) {
+    BlockTokens tokens;
+    std::copy_n(prompt.begin() + static_cast<std::ptrdiff_t>(block * kBlockTokens), kBlockTokens,
+                tokens.begin());
+    name = ChildName(name, tokens);
+    listed.names.push_back(name);
+  }
+  const auto loads = [&](bool memory_only) {
+    ScheduledGang shell(ColdTraitsOfOneRank());
+    shell.core.OnCold(listed, shell.now);
+    RequestSpec spec = Spec(1, prompt);
+    spec.salt = "law";
+    spec.memory_only = memory_only;
+    shell.Add(spec);
+    shell.Order();
+    return shell.core.cold().counts().loads;
+  };
+  EXPECT_EQ(loads(true), 0u);
+  EXPECT_EQ(loads(false), 1u);
+}
+
 }  // namespace
 }  // namespace macrame::runtime::engine

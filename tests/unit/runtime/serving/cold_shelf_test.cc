@@ -5,8 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
 #include <random>
 
+#include "runtime/serving/cold/cold_worker.h"
 #include "tests/unit/runtime/serving/fake_cold_files.h"
 
 namespace macrame::runtime::engine {
@@ -271,6 +277,84 @@ TEST_F(ColdShelfTest, ACrashBetweenAnyTwoChanges) {
   EXPECT_GT(crashes, 100u);
   EXPECT_GT(broken, 30u) << "crashes that left something";
   EXPECT_GT(served, 300u);
+}
+
+constexpr int64_t kHour = 3600 * kSecond;
+
+TEST_F(ColdShelfTest, WhatNobodyUsedForTooLongGoesWhenStockIsTaken) {
+  ASSERT_TRUE(Store(*Open(), BlockOf(1, 0)));
+  ASSERT_TRUE(Store(*Open(1000, 2), BlockOf(1, 0)));
+  ColdShelf shelf(files_, LayoutOf(1), 1000 * FileBytes(), "17", 2 * kHour);
+  now_ += kHour;
+  ASSERT_TRUE(shelf.Open(now_).ok());
+  EXPECT_EQ(shelf.counts().expired, 0u);
+  EXPECT_TRUE(Serves(shelf, BlockOf(1, 0)));
+  now_ += kHour;
+  ASSERT_TRUE(shelf.Open(now_).ok());
+  EXPECT_EQ(shelf.counts().expired, 1u) << "another model's, too";
+  EXPECT_EQ(shelf.Names().size(), 1u) << "it was used an hour ago";
+  EXPECT_EQ(files_.files.size(), 1u);
+  EXPECT_TRUE(shelf.TakeRemoved().empty()) << "the other was none of this layout";
+  now_ += kHour;
+  ASSERT_TRUE(shelf.Open(now_).ok());
+  EXPECT_EQ(shelf.counts().expired, 2u);
+  EXPECT_TRUE(files_.files.empty());
+  EXPECT_EQ(shelf.TakeRemoved().size(), 1u) << "rank 0 hears of it";
+  EXPECT_FALSE(Serves(shelf, BlockOf(1, 0)));
+}
+
+// Another rank of the node used it meanwhile, which the file's own time says.
+TEST_F(ColdShelfTest, AFileThatAnotherShelfUsesIsNotTooOld) {
+  ColdShelf one(files_, LayoutOf(1), 1000 * FileBytes(), "17", 2 * kHour);
+  ASSERT_TRUE(one.Open(now_).ok());
+  ASSERT_TRUE(Store(one, BlockOf(1, 0)));
+  const auto other = Open();
+  now_ += kHour;
+  EXPECT_TRUE(Serves(*other, BlockOf(1, 0)));
+  now_ += kHour + kHour / 2;
+  ASSERT_TRUE(one.Open(now_).ok());
+  EXPECT_EQ(one.counts().expired, 0u);
+  now_ += kHour;
+  ASSERT_TRUE(one.Open(now_).ok());
+  EXPECT_EQ(one.counts().expired, 1u);
+}
+
+TEST_F(ColdShelfTest, WithoutAnAgeAnyIsGood) {
+  ASSERT_TRUE(Store(*Open(), BlockOf(1, 0)));
+  now_ += 100'000 * kHour;
+  EXPECT_TRUE(Serves(*Open(), BlockOf(1, 0)));
+}
+
+// On a real disk, by a thread that has nothing else to do.
+TEST(ColdWorkerTest, AnIdleWorkerRemovesWhatIsTooOld) {
+  std::string folder = ::testing::TempDir() + "cold_worker_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::mutex mutex;
+  std::condition_variable told;
+  std::map<ColdEvent::Kind, size_t> heard;
+  ColdWorker::Options options;
+  options.folder = folder + "/kv";
+  options.layout = LayoutOf(1);
+  options.bytes_max = 1 << 20;
+  options.age_max = std::chrono::milliseconds(300);
+  options.stock_pause = std::chrono::milliseconds(20);
+  {
+    ColdWorker worker(options, [&](const ColdEvent& event) {
+      const std::lock_guard lock(mutex);
+      heard[event.kind] += event.names.size();
+      told.notify_all();
+    });
+    worker.Store(BlockOf(1, 0), ContentOf(BlockOf(1, 0)));
+    std::unique_lock lock(mutex);
+    const bool removed = told.wait_for(lock, std::chrono::seconds(20),
+                                       [&] { return heard[ColdEvent::Kind::kRemoved] == 1; });
+    EXPECT_TRUE(removed);
+    EXPECT_EQ(heard[ColdEvent::Kind::kStored], 1u);
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    EXPECT_FALSE(entry.is_regular_file()) << entry.path();
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <random>
 #include <set>
 
 namespace macrame::runtime::engine {
@@ -80,6 +82,79 @@ TEST(PromptParts, ALongChatIsRenderedAFewTimesOnly) {
   Chat chat(messages);
   EXPECT_EQ(chat.At(3 * 700 + 2), "message 701 (user)");
   EXPECT_LE(chat.renders, 11);
+}
+
+// The first and the last message of a part that was named; 0 and 0: the answer's opening.
+std::pair<int, int> RangeOf(const std::string& part) {
+  if (part == "the opening of the answer") return {0, 0};
+  if (part == "system message") return {1, 1};
+  int first = 0, last = 0;
+  if (std::sscanf(part.c_str(), "messages %d to %d", &first, &last) == 2) return {first, last};
+  EXPECT_EQ(std::sscanf(part.c_str(), "message %d (", &first), 1) << part;
+  return {first, first};
+}
+
+// Whatever a template refuses, the message is among those that are named, and where it refuses
+// nothing, it is the one; after a few renderings.
+TEST(PromptParts, TheMessageIsAlwaysAmongThoseThatAreNamed) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::pair<std::string, int>> messages;
+    std::vector<int> message_of = {1};  // by position; the first token is nobody's
+    for (size_t i = 1 + random() % 12; i > 0; --i) {
+      const int length = 1 + static_cast<int>(random() % 5);
+      messages.emplace_back(messages.empty() ? "system" : "user", length);
+      message_of.insert(message_of.end(), static_cast<size_t>(length),
+                        static_cast<int>(messages.size()));
+    }
+    message_of.push_back(0);
+    Chat chat(messages);
+    chat.closes = random() % 2 == 0;
+    const bool refuses = random() % 2 == 0;
+    for (int count = 1; refuses && count <= static_cast<int>(messages.size()); ++count) {
+      if (random() % 3 == 0) chat.refused.insert(count);
+    }
+    for (uint32_t position = 0; position < message_of.size(); ++position) {
+      chat.renders = 0;
+      const std::string part = chat.At(position);
+      const auto [first, last] = RangeOf(part);
+      const int right = message_of[position];
+      if (chat.refused.empty()) {
+        EXPECT_EQ(first, right) << part << " at " << position << ", seed " << seed;
+        EXPECT_EQ(last, right) << part;
+      } else if (right > 0) {
+        EXPECT_LE(first, right) << part << " at " << position << ", seed " << seed;
+        EXPECT_GE(last, right) << part << " at " << position << ", seed " << seed;
+        EXPECT_LE(last, static_cast<int>(messages.size())) << part;
+      }
+      EXPECT_LE(chat.renders, 4) << "of " << messages.size();
+    }
+  }
+}
+
+// Lines come from clients, who may write anything; a line without end is looked at in part.
+TEST(PromptParts, AnyLineIsLookedAtInBoundedTime) {
+  std::mt19937_64 random(3);
+  const std::vector<std::string> parts = {"0",    "a",   "-",       ":",   "2026-11-26", " ",
+                                          "Jan ", "x-",  "billing", "f",   "/",          ".",
+                                          "Mon",  "day", "\xff",    "12:3"};
+  for (int round = 0; round < 200; ++round) {
+    std::string line;
+    const std::string& much = parts[random() % parts.size()];
+    for (int i = 0; i < 3000; ++i) line += i % 50 < 40 ? much : parts[random() % parts.size()];
+    const size_t at = random() % (line.size() + 10);
+    const std::string part = VaryingPart(line, at);
+    const bool is_known =
+        part.empty() || part == "a billing header" || part == "a date or time" || part == "an id";
+    EXPECT_TRUE(is_known) << part;
+  }
+}
+
+TEST(PromptParts, ARolesWordsAreNotPrintedAsTheyAre) {
+  Chat chat({{"us\x1b[31mer\n", 3}, {std::string(200, 'r'), 3}, {"", 3}});
+  EXPECT_EQ(chat.At(1), "message 1 (us31mer)");
+  EXPECT_EQ(chat.At(4), "message 2 (" + std::string(16, 'r') + ")");
+  EXPECT_EQ(chat.At(7), "message 3 ()");
 }
 
 TEST(PromptParts, WhatChangesFromTurnToTurnIsNamed) {

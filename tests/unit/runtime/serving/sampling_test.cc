@@ -311,12 +311,15 @@ TEST(StopMatcherTest, TheEarliestStopWins) {
   EXPECT_EQ(stops.found(), "lo");
 }
 
-TEST(StopMatcherTest, TellsTheLongestAtOnePlace) {
+TEST(StopMatcherTest, TellsTheFirstThatIsWholeAndTheLongestThatEndsThere) {
   StopMatcher stops({"\n", "\n\nHuman:", "x"});
   EXPECT_EQ(stops.Push("hello"), "hello");
   EXPECT_EQ(stops.found(), "");
   EXPECT_EQ(stops.Push("\n\nHuman: x"), "");
-  EXPECT_EQ(stops.found(), "\n\nHuman:");
+  EXPECT_EQ(stops.found(), "\n");
+  StopMatcher nested({"man:", "Human:"});
+  EXPECT_EQ(nested.Push("a Human: b"), "a ");
+  EXPECT_EQ(nested.found(), "Human:");
 }
 
 TEST(StopMatcherTest, EveryCutGivesTheSameText) {

@@ -37,6 +37,7 @@ class Heard : public RequestListener {
     tokens.insert(tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
     cached = std::max(cached, chunk.cached_tokens());
     if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
+    if (chunk.has_timings()) timings.push_back(chunk.timings());
     drafted += chunk.draft_tokens();
     accepted += chunk.accepted_tokens();
     model_drafted += chunk.model_draft_tokens();
@@ -61,6 +62,7 @@ class Heard : public RequestListener {
   std::vector<int32_t> tokens;
   std::vector<float> embedding;
   std::vector<std::string> logprobs;
+  std::vector<v1::RequestTimings> timings;
   uint32_t cached = 0;
   uint32_t drafted = 0;
   uint32_t accepted = 0;
@@ -170,6 +172,38 @@ class KvBitsLoopTest : public ServingLoopTest, public ::testing::WithParamInterf
   KvBitsLoopTest() { kv_bits_ = GetParam(); }
 };
 INSTANTIATE_TEST_SUITE_P(Bits, KvBitsLoopTest, ::testing::Values(16u, 8u));
+
+// Prompts of several steps beside answers: each step counts for those whose tokens it has.
+TEST_F(ServingLoopTest, WhoAsksIsToldHowLongItTook) {
+  Boot(160, 3);
+  traits_.chunk_tokens_max = 32;
+  traits_.draft_tokens_max = 0;
+  std::vector<GenerationJob> jobs;
+  for (uint64_t i = 0; i < 8; ++i) {
+    jobs.push_back(MakeJob(RandomPrompt(40 + random_() % 20), 20, 0));
+    jobs.back().limits.end_tokens = {};
+    jobs.back().wants_timings = i % 2 == 0;
+    jobs.back().received = jobs.back().prepared =
+        std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+  }
+  ServingLoop::Hooks hooks = Hooks();
+  hooks.waited_in_step = [] { return Duration(1000); };
+  hooks.world_size = 3;
+  const auto heard = Serve(jobs, std::move(hooks));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_EQ(heard[i]->timings.size(), jobs[i].wants_timings ? 1u : 0u);
+    if (!jobs[i].wants_timings) continue;
+    const v1::RequestTimings& timings = heard[i]->timings[0];
+    EXPECT_EQ(timings.world_size(), 3u);
+    EXPECT_GE(timings.prefill_steps(), 2u);
+    EXPECT_EQ(timings.decode_steps(), heard[i]->tokens.size() - 1) << "the prompt's gave the first";
+    EXPECT_DOUBLE_EQ(timings.prefill_collective_ms(), timings.prefill_steps());
+    EXPECT_DOUBLE_EQ(timings.decode_collective_ms(), timings.decode_steps());
+    EXPECT_GT(timings.prefill_ms(), 0);
+    EXPECT_GT(timings.decode_ms(), 0);
+  }
+}
 
 TEST_P(KvBitsLoopTest, TogetherAsAlone) {
   Boot(160, 3);

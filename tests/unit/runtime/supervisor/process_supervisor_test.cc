@@ -655,5 +655,108 @@ TEST_F(ProcessSupervisorTest, ARankIsToldWhichSocketsItInherits) {
   EXPECT_THAT(failure.evidence(), HasSubstr("--ring-socket is bound\n--step-socket is bound"));
 }
 
+TEST_F(ProcessSupervisorTest, OnlyTheFirstRankHasAPortForSteps) {
+  ASSERT_TRUE(Start().ok());
+  const auto later = Reserve(Request("m", 1, 3));
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_NE(later->ring_address(), "");
+  EXPECT_EQ(later->step_address(), "");
+}
+
+// However small they are: each has threads, files and a port.
+TEST_F(ProcessSupervisorTest, RanksAreNoMoreThanMayBe) {
+  options_.ranks_max = 3;
+  ASSERT_TRUE(Start().ok());
+  for (uint32_t rank = 0; rank < 3; ++rank) ASSERT_TRUE(Reserve(Request("m", 1, rank, 1)).ok());
+  const auto fourth = Reserve(Request("m", 1, 3, 1));
+  EXPECT_EQ(ReasonOf(fourth.status()).code(), "MEMORY_SHORT");
+  EXPECT_THAT(ReasonOf(fourth.status()).message(), HasSubstr("3 ranks, as many as may be"));
+  EXPECT_EQ(ReasonOf(fourth.status()).node_id(), options_.node_id);
+  EXPECT_TRUE(Reserve(Request("m", 1, 2, 1)).ok()) << "one that is replaced does not count";
+  StopRanks("m", 1);
+  EXPECT_TRUE(Reserve(Request("m", 2, 0, 1)).ok());
+}
+
+TEST_F(ProcessSupervisorTest, ARankThatRunsIsNotReservedAnew) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  EXPECT_EQ(ReasonOf(Reserve(Request("m", 1, 0)).status()).code(), "SNAPSHOT_STALE");
+  EXPECT_TRUE(Reserve(Request("m", 2, 0)).ok()) << "of the next epoch";
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  EXPECT_EQ(Statuses()[0].pid(), static_cast<uint64_t>(pid));
+}
+
+TEST_F(ProcessSupervisorTest, EpochsBeforeTheFirstThatIsMeantStay) {
+  ASSERT_TRUE(Start().ok());
+  for (const uint64_t epoch : {1, 2, 3, 4}) ASSERT_TRUE(Reserve(Request("m", epoch, 0, 1)).ok());
+  ReserveAndLaunch("ready", "m", 5, 0);
+  uint32_t told = 0;
+  OnOwner(
+      [&] { told = supervisor_->StopRanks("m", 3, "test", /*at_once=*/false, /*from_epoch=*/2); });
+  EXPECT_EQ(told, 0u) << "reservations are no processes";
+  EXPECT_EQ(ReservedBytes(), 2u + 1000u) << "of epochs 1, 4 and 5";
+  EXPECT_TRUE(Launch("ready", "m", 4, 0).ok());
+  EXPECT_EQ(ReasonOf(Launch("ready", "m", 3, 0).status()).code(), "RESERVATION_LAPSED");
+}
+
+TEST_F(ProcessSupervisorTest, AtOnceNobodyIsAsked) {
+  options_.stop_grace = std::chrono::minutes(5);
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("stubborn");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  EXPECT_EQ(StopRanks("m", 1), 1u) << "asked first";
+  OnOwner([&] { supervisor_->StopRanks("", kAllEpochs, "test", /*at_once=*/true); });
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED)) << "which no grace holds up";
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+// A deployment that crashes for ever must not fill the agent's memory nor every heartbeat.
+TEST_F(ProcessSupervisorTest, EndsThatAreKeptAreBoundedAndTheNewest) {
+  options_.ended_statuses_max = 2;
+  ASSERT_TRUE(Start().ok());
+  for (const uint64_t epoch : {1, 2, 3, 4}) {
+    ReserveAndLaunch("crash", "m", epoch, 0);
+    ASSERT_TRUE(WaitUntil([&] { return ReservedBytes() == 0; }));
+  }
+  const auto statuses = Statuses();
+  ASSERT_EQ(statuses.size(), 2u);
+  EXPECT_EQ(statuses[0].epoch(), 3u);
+  EXPECT_EQ(statuses[1].epoch(), 4u);
+  StopRanks("m", 3);
+  ASSERT_EQ(Statuses().size(), 1u) << "seen, and so forgotten";
+}
+
+TEST_F(ProcessSupervisorTest, AStateFolderThatIsTooLongForSocketsIsSaid) {
+  const std::string short_folder = options_.state_folder;
+  options_.state_folder += "/" + std::string(100, 'x');
+  ASSERT_TRUE(Start().ok());
+  ASSERT_TRUE(Reserve(Request("m", 1, 0)).ok());
+  const auto launched = Launch("ready", "m", 1, 0);
+  EXPECT_EQ(ReasonOf(launched.status()).code(), "RANK_EXITED") << launched.status();
+  EXPECT_THAT(ReasonOf(launched.status()).message(), HasSubstr("use a shorter state folder"));
+  EXPECT_EQ(ReservedBytes(), 0u) << "its memory and ports are given back";
+  EXPECT_EQ(RunFileCount(), 0u);
+  OnOwner([&] { supervisor_.reset(); });
+  options_.state_folder = short_folder;  // to be removed
+}
+
+TEST_F(ProcessSupervisorTest, WhoAsksARankThatIsNotReadyIsAnswered) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("silent");
+  absl::Status verified, traced, other;
+  OnOwner([&] {
+    supervisor_->VerifyGroup("m", {}, [&](const auto& answer) { verified = answer.status(); });
+    supervisor_->VerifyGroup("n", {}, [&](const auto& answer) { other = answer.status(); });
+    v1::TraceRankRequest request;
+    request.set_deployment("m");
+    supervisor_->TraceRanks(request, [&](const auto& answer) { traced = answer.status(); });
+    supervisor_->CancelGenerate(4711);  // of nobody
+  });
+  EXPECT_EQ(ReasonOf(verified).code(), "NOT_READY") << verified;
+  EXPECT_EQ(ReasonOf(other).code(), "MODEL_NOT_LOADED") << other;
+  EXPECT_EQ(ReasonOf(traced).code(), "NOT_READY") << traced;
+  EXPECT_THAT(ReasonOf(traced).message(), HasSubstr("no rank of m"));
+}
+
 }  // namespace
 }  // namespace macrame::runtime

@@ -38,6 +38,17 @@ TEST(TcpWire, NamesTheRanksThatNeverCame) {
   EXPECT_NE(wire.status().message().find("2 (127.0.0.1:"), absl::string_view::npos);
 }
 
+TEST(TcpWire, RanksThatDoNotFitTheirAddressesAreRefusedAtOnce) {
+  TcpWireOptions options;
+  options.addresses = {"127.0.0.1:0"};
+  for (const auto& [rank, size] : {std::pair(0, 3), {-1, 1}, {1, 1}, {0, 0}, {0, -2}, {5, 4}}) {
+    options.rank = rank;
+    options.size = size;
+    const auto wire = ConnectTcpWire(options);
+    EXPECT_EQ(wire.status().code(), absl::StatusCode::kInvalidArgument) << rank << " of " << size;
+  }
+}
+
 TEST(TcpWire, WhoDoesNotKnowTheSecretIsNotLetIn) {
   LoopbackRanks ranks(2);
   TcpWireOptions unknown_node = ranks.Options(1), own = ranks.Options(0);

@@ -260,13 +260,21 @@ TEST(Diagnosis, ADownstreamSymptomIsReportedUnderItsCause) {
 
 TEST(NetPlan, NeverTakesASubnetThatAnybodyHas) {
   v1::LinkSnapshot snapshot = GoodPair();
-  for (auto& one : *snapshot.mutable_nodes(0)->mutable_facts()->mutable_interfaces()) {
-    if (one.name() == "en2") one.clear_addresses();
+  for (int node : {0, 1}) {
+    for (auto& one : *snapshot.mutable_nodes(node)->mutable_facts()->mutable_interfaces()) {
+      if (one.kind() == v1::INTERFACE_KIND_THUNDERBOLT) one.clear_addresses();
+    }
   }
+  // A container's, beside the routes that the cable had.
+  v1::LinkInterface& other = *snapshot.mutable_nodes(0)->mutable_facts()->add_interfaces();
+  other.set_name("vmenet0");
+  v1::NodeAddress& address = *other.add_addresses();
+  address.set_ip("10.77.5.2");
+  address.set_prefix_length(24);
   const v1::ClusterLinks links = JudgeLinks(snapshot);
   const auto plan = PlanAddresses(snapshot, links, "");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->block(), "10.177.0.0/20") << "10.77.5.2 is in use at the other end";
+  EXPECT_EQ(plan->block(), "10.177.0.0/20") << "10.77.5.2 is in use";
   ASSERT_EQ(plan->addresses_size(), 2);
   EXPECT_EQ(plan->addresses(0).ip(), "10.177.0.1");
   EXPECT_EQ(plan->addresses(1).ip(), "10.177.0.2");
@@ -278,6 +286,32 @@ TEST(NetPlan, NeverTakesASubnetThatAnybodyHas) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(PlanAddresses(snapshot, links, "nonsense").status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// As after 'net apply' on one machine: the other's part is what it was.
+TEST(NetPlan, TheEndThatLacksAnAddressGetsTheOtherOfItsSubnet) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  for (auto& one : *snapshot.mutable_nodes(0)->mutable_facts()->mutable_interfaces()) {
+    if (one.name() == "en2") one.clear_addresses();
+  }
+  for (const char* block : {"", "10.77.0.0/20", "10.200.0.0/20"}) {
+    const auto plan = PlanAddresses(snapshot, JudgeLinks(snapshot), block);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->addresses_size(), 1);
+    EXPECT_EQ(plan->addresses(0).node_id(), "mini-a");
+    EXPECT_EQ(plan->addresses(0).ip(), "10.77.5.1");
+    EXPECT_EQ(plan->block(), "") << "no subnet is taken";
+  }
+  // Where somebody else has that subnet too, both ends move.
+  v1::LinkInterface& other = *snapshot.mutable_nodes(1)->mutable_facts()->add_interfaces();
+  other.set_name("utun4");
+  v1::NodeAddress& address = *other.add_addresses();
+  address.set_ip("10.77.4.1");
+  address.set_prefix_length(22);
+  const auto plan = PlanAddresses(snapshot, JudgeLinks(snapshot), "");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->addresses_size(), 2);
+  EXPECT_EQ(plan->addresses(0).ip(), "10.177.0.1");
 }
 
 }  // namespace

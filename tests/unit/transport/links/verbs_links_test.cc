@@ -93,6 +93,24 @@ INSTANTIATE_TEST_SUITE_P(
                facts.mutable_interfaces(0)->clear_addresses();
              }}));
 
+TEST(VerbsLinks, APortThatIsDownHasARemedyForLinux) {
+  v1::LinkSnapshot snapshot = Pair();
+  v1::LinkFacts& facts = *snapshot.mutable_nodes(0)->mutable_facts();
+  facts.mutable_rdma_devices(0)->set_port_state(v1::RDMA_PORT_STATE_DOWN);
+  const std::string up = "'ip link set " + facts.rdma_devices(0).interface_name() + " up'";
+  int told = 0;
+  const v1::ClusterLinks links = JudgeLinks(snapshot);
+  for (const v1::LinkVerdict& link : links.links()) {
+    for (const v1::Reason& reason : link.reasons()) {
+      if (reason.code() != "PORT_DOWN") continue;
+      ++told;
+      EXPECT_NE(reason.remedy().find(up), std::string::npos) << reason.remedy();
+      EXPECT_EQ(reason.remedy().find("Mac"), std::string::npos) << reason.remedy();
+    }
+  }
+  EXPECT_GT(told, 0);
+}
+
 TEST(VerbsLinks, ARefusalEndsWhenPortsOrAddressesChange) {
   v1::LinkSnapshot snapshot = Pair();
   v1::Reason why;

@@ -1,0 +1,146 @@
+#include "agentd/services/log_watches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd {
+namespace {
+
+// Who reads: goes on, or is gone.
+struct Reader {
+  std::string text;
+  std::optional<absl::Status> end;
+  std::function<void()> on_cancel;
+  bool is_gone = false;
+};
+
+class ReadersCall final : public transport::ServerStream::Call {
+ public:
+  explicit ReadersCall(std::shared_ptr<Reader> reader) : reader_(std::move(reader)) {}
+  bool Write(const google::protobuf::MessageLite& message) override {
+    if (reader_->is_gone || reader_->end.has_value()) return false;
+    reader_->text += static_cast<const v1::LogsChunk&>(message).text();
+    return true;
+  }
+  void Answer(const google::protobuf::MessageLite& message) override {
+    Write(message);
+    Finish(absl::OkStatus());
+  }
+  void Finish(const absl::Status& status) override {
+    if (!reader_->end.has_value()) reader_->end = status;
+  }
+  void OnCancel(std::function<void()> on_cancel) override {
+    reader_->on_cancel = std::move(on_cancel);
+  }
+
+ private:
+  const std::shared_ptr<Reader> reader_;
+};
+
+class LogWatchesTest : public ::testing::Test {
+ protected:
+  LogWatchesTest()
+      : path_(absl::StrCat(::testing::TempDir(), "log_watches_test_", ::getpid(), ".log")),
+        watches_(path_) {
+    std::remove(path_.c_str());
+  }
+  ~LogWatchesTest() override { std::remove(path_.c_str()); }
+
+  void Log(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
+  std::shared_ptr<Reader> Read(uint32_t lines, bool follow) {
+    auto reader = std::make_shared<Reader>();
+    v1::LogsRequest request;
+    request.set_lines(lines);
+    request.set_follow(follow);
+    watches_.Add(request, transport::ServerStream(std::make_shared<ReadersCall>(reader)));
+    return reader;
+  }
+
+  const std::string path_;
+  LogWatches watches_;
+};
+
+TEST_F(LogWatchesTest, TheLastLinesAreToldAndTheEnd) {
+  Log("one\ntwo\nthree\n");
+  const auto reader = Read(2, false);
+  EXPECT_EQ(reader->text, "two\nthree\n");
+  EXPECT_TRUE(reader->end.has_value() && reader->end->ok());
+  EXPECT_TRUE(watches_.IsEmpty());
+}
+
+TEST_F(LogWatchesTest, WhoAsksForNoNumberGetsAHundred) {
+  for (int line = 0; line < 250; ++line) Log(absl::StrCat(line, "\n"));
+  const std::string text = Read(0, false)->text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), static_cast<int>(kLogLinesDefault));
+  EXPECT_EQ(text.substr(0, 4), "150\n");
+}
+
+TEST_F(LogWatchesTest, WithoutALogItIsSaid) {
+  const auto reader = Read(5, true);
+  ASSERT_TRUE(reader->end.has_value());
+  EXPECT_TRUE(absl::IsNotFound(*reader->end)) << *reader->end;
+  EXPECT_TRUE(watches_.IsEmpty());
+}
+
+TEST_F(LogWatchesTest, WhoFollowsGetsEachLineOnceAndNoHalfOnes) {
+  Log("one\n");
+  const auto reader = Read(5, true);
+  EXPECT_FALSE(reader->end.has_value());
+  watches_.Tick();
+  EXPECT_EQ(reader->text, "one\n");
+  Log("two\nthr");
+  watches_.Tick();
+  EXPECT_EQ(reader->text, "one\ntwo\n");
+  Log("ee\n");
+  watches_.Tick();
+  watches_.Tick();
+  EXPECT_EQ(reader->text, "one\ntwo\nthree\n");
+}
+
+TEST_F(LogWatchesTest, ALogThatIsRotatedIsFollowedOn) {
+  Log("a long first line\n");
+  const auto reader = Read(5, true);
+  std::remove(path_.c_str());
+  watches_.Tick();
+  Log("new\n");
+  watches_.Tick();
+  EXPECT_EQ(reader->text, "a long first line\nnew\n");
+}
+
+TEST_F(LogWatchesTest, WhoIsGoneIsForgotten) {
+  Log("one\n");
+  const auto cancelled = Read(5, true), deaf = Read(5, true), stays = Read(5, true);
+  cancelled->on_cancel();
+  deaf->is_gone = true;
+  Log("two\n");
+  watches_.Tick();
+  EXPECT_EQ(cancelled->text, "one\n");
+  EXPECT_EQ(stays->text, "one\ntwo\n");
+  stays->on_cancel();
+  watches_.Tick();
+  EXPECT_TRUE(watches_.IsEmpty());
+}
+
+TEST_F(LogWatchesTest, SoManyFollowAndNoMore) {
+  Log("one\n");
+  std::vector<std::shared_ptr<Reader>> readers;
+  for (size_t i = 0; i < kLogWatchesMax; ++i) readers.push_back(Read(1, true));
+  const auto refused = Read(1, true);
+  ASSERT_TRUE(refused->end.has_value());
+  EXPECT_EQ(refused->end->code(), absl::StatusCode::kResourceExhausted);
+  readers.front()->on_cancel();
+  watches_.Tick();
+  EXPECT_FALSE(Read(1, true)->end.has_value()) << "there is room again";
+}
+
+}  // namespace
+}  // namespace macrame::agentd
