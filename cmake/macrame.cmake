@@ -1,12 +1,13 @@
 # The few shapes that the targets of this tree have.
 #
-#   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header …] [TOGETHER n])
-#       a static library; NAME is folder_with_underscores, e.g. discovery_inventory. TOGETHER: n sources
+#   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header … | PCH_OF library] [TOGETHER n])
+#       a static library; NAME is folder_with_underscores, e.g. discovery_inventory. PCH_OF: the
+#       precompiled headers of another library, which take a hundred MB of disk each. TOGETHER: n sources
 #       are compiled as one where MACRAME_COMPILE_TOGETHER is set.
 #   macrame_binary(NAME SRCS a.cc … DEPS lib …)
 #       an executable in build/<preset>/bin; those of the product's folders are what the target
 #       `programs` builds.
-#   macrame_test(NAME SRCS a_test.cc … DEPS lib … [PCH] [TIMEOUT seconds] [LABELS label …])
+#   macrame_test(NAME SRCS a_test.cc … DEPS lib … [TIMEOUT seconds] [LABELS label …])
 #       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit.
 #
 # `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
@@ -27,7 +28,7 @@ function(macrame_platform_sources out)
 endfunction()
 
 function(macrame_library name)
-  cmake_parse_arguments(ARG "" "TOGETHER" "SRCS;DEPS;PCH" ${ARGN})
+  cmake_parse_arguments(ARG "" "TOGETHER;PCH_OF" "SRCS;DEPS;PCH" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
   if(ARG_TOGETHER AND MACRAME_COMPILE_TOGETHER)
@@ -36,16 +37,18 @@ function(macrame_library name)
   if(ARG_PCH)
     target_precompile_headers(${name} PRIVATE ${ARG_PCH})
   endif()
+  if(ARG_PCH_OF)
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PCH_OF})
+    # The compiler takes them only where this flag, which defines a macro, is set as it was for them.
+    target_compile_options(${name} PRIVATE -pthread)
+  endif()
 endfunction()
 
 function(macrame_binary name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PCH" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   set_property(GLOBAL APPEND PROPERTY MACRAME_PROGRAMS ${name})
-  if(ARG_PCH)
-    target_precompile_headers(${name} PRIVATE ${ARG_PCH})
-  endif()
 endfunction()
 
 function(macrame_test name)
