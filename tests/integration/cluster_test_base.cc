@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
@@ -51,9 +52,7 @@ v1::NodeState StateOf(const v1::ClusterStatus& status, const std::string& node_i
 }
 
 void ClusterTest::SetUp() {
-  std::string pattern = ::testing::TempDir() + "mcrXXXXXX";
-  MACRAME_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  folder_ = pattern;
+  folder_ = FreshFolder();
   discovery_port_ = FreeUdpPort();
   secret_path_ = WriteSecret("trial", "cluster.secret");
 }

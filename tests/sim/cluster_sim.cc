@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "proto/check.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd::sim {
 namespace {
@@ -21,11 +22,6 @@ constexpr uint32_t kLoadTimeoutMs = 20'000;
 constexpr uint32_t kDrainDeadlineMs = 4'000;
 // A person who takes cordons back asks until it is done.
 constexpr Us kUncordonPause = 3'000'000;
-
-std::string FreshFolder() {
-  std::string path = (std::filesystem::temp_directory_path() / "macrame-sim-XXXXXX").string();
-  return ::mkdtemp(path.data()) == nullptr ? "" : path;
-}
 
 v1::CordonOrder DrawCordon(Dice& dice) {
   if (dice.Chance(0.4)) return v1::CORDON_ORDER_UNCORDON;

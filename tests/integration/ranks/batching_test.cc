@@ -15,6 +15,7 @@
 #include <span>
 #include <thread>
 
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/model/random_model.h"
@@ -114,10 +115,7 @@ const std::string& ModelOf(const std::string& architecture, const Storage& stora
 // A folder for each rank's blocks, as if each were on a node of its own.
 class CacheFolder {
  public:
-  CacheFolder() {
-    std::string pattern = fs::temp_directory_path() / "ranks_batching_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
+  CacheFolder() : root_(FreshFolder()) {}
   ~CacheFolder() { fs::remove_all(root_); }
   CacheFolder(const CacheFolder&) = delete;
   CacheFolder& operator=(const CacheFolder&) = delete;

@@ -15,6 +15,7 @@
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
 #include "tests/unit/cli/sample_messages.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -231,7 +232,7 @@ TEST_F(AppTest, InferShowsReasoningDimmedAndCalls) {
 }
 
 TEST_F(AppTest, InferTakesToolsAndABudgetOfReasoning) {
-  const std::string path = ::testing::TempDir() + "tools-" + std::to_string(getpid()) + ".json";
+  const std::string path = FreshFolder() + "/tools.json";
   std::ofstream(path) << R"([{"type": "function", "function": {"name": "f"}}])";
   EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "--tools", path, "--thinking-tokens", "0"})
                 .exit_code,
@@ -249,7 +250,7 @@ TEST_F(AppTest, InferTakesToolsAndABudgetOfReasoning) {
 }
 
 TEST_F(AppTest, InferHoldsTheAnswerToASchema) {
-  const std::string path = ::testing::TempDir() + "schema-" + std::to_string(getpid()) + ".json";
+  const std::string path = FreshFolder() + "/schema.json";
   std::ofstream(path) << R"({"type": "object", "properties": {"z": {}, "a": {}}})";
   const std::vector<std::string> words = {"model", "infer",         "tiny", "-p",
                                           "x",     "--json-schema", path};
@@ -592,8 +593,7 @@ TEST_F(AppTest, HelpListsTheExitCodes) {
 }
 
 TEST_F(AppTest, ClusterInitWritesTheSecretOnceAndForOneUser) {
-  const std::string path = ::testing::TempDir() + "init-" + std::to_string(getpid()) + "/secret";
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+  const std::string path = FreshFolder() + "/new/secret";
   const CliRun run = Run({"cluster", "init", "--name", "lab", "--out", path});
   ASSERT_EQ(run.exit_code, kExitOk) << run.err;
   EXPECT_NE(run.out.find("Next:"), std::string::npos);
@@ -603,7 +603,6 @@ TEST_F(AppTest, ClusterInitWritesTheSecretOnceAndForOneUser) {
   const CliRun again = Run({"cluster", "init", "--name", "lab", "--out", path});
   EXPECT_EQ(again.exit_code, kExitConflict) << again.err;
   EXPECT_NE(Run({"cluster", "init", "--name", "a b", "--out", path + "2"}).exit_code, kExitOk);
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "discovery/probe/link_facts.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::tests {
 
@@ -28,7 +29,7 @@ inline std::vector<std::string> ClusterNames() {
 
 // The folder with a sub-folder for each machine.
 inline std::string MakeCluster(const std::string& name) {
-  const std::string out = ::testing::TempDir() + "fake-cluster-" + name;
+  const std::string out = FreshFolder() + "/" + name;
   const std::string line =
       "python3 tests/macos/fake/make_cluster tests/macos/fake/clusters/" + name + ".json " + out;
   EXPECT_EQ(std::system(line.c_str()), 0) << line;

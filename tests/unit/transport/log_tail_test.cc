@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::transport {
 namespace {
 
@@ -13,8 +15,7 @@ class LogTailTest : public ::testing::Test {
  protected:
   void Append(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
 
-  const std::string path_ = ::testing::TempDir() + "log_tail_" +
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string path_ = FreshFolder() + "/agentd.log";
   void SetUp() override { std::ofstream(path_, std::ios::trunc); }
 };
 

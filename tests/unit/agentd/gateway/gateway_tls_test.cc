@@ -1,7 +1,6 @@
 // The gateway with a certificate: requests and streams in TLS, and who may still go without.
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <chrono>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
 #include "tests/unit/agentd/gateway/tls_client.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -25,9 +25,7 @@ constexpr char kStreamed[] =
 class GatewayTlsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "gatewaytlsXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = FreshFolder();
     options_.port = 0;
     options_.tls_certificate = folder_ + "/certificate.pem";
     options_.tls_key = folder_ + "/key.pem";

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/planner.pb.h"
 #include "runtime/second_engine/mlx_lm.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/fake_dispatcher.h"
 #include "transport/worker_thread.h"
 
@@ -29,9 +30,7 @@ constexpr seconds kLimit{60};
 // writes down what it was told of the second engine.
 class FolderModelLibraryTest : public ::testing::Test {
  protected:
-  FolderModelLibraryTest() {
-    std::string root = ::testing::TempDir() + "/library-XXXXXX";
-    root_ = mkdtemp(root.data());
+  FolderModelLibraryTest() : root_(FreshFolder()) {
     v1::ModelFolderAnswer answer;
     answer.mutable_model()->set_architecture("llama");
     answer.mutable_model()->set_fingerprint("f");

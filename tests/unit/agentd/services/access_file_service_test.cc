@@ -16,6 +16,7 @@
 #include "tests/unit/agentd/fake_server.h"
 #include "tests/unit/agentd/idle_machine.h"
 #include "tests/unit/agentd/lone_node.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/access_file.h"
 
 namespace macrame::agentd {
@@ -33,9 +34,7 @@ constexpr char kKeyId[] = "0123456789ab";
 class AccessFileServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "accessXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = FreshFolder();
     secret_ = *transport::CreateClusterSecret("home", NowS());
     trust_.emplace(node_.dispatcher, node_.self, folder_ + "/cluster.secret", node_.channels,
                    node_.members, [](const transport::NodeCredentials&) {});

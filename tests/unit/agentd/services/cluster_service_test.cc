@@ -11,6 +11,7 @@
 #include "agentd/cores/cordon.h"
 #include "proto/replicas.h"
 #include "tests/sim/asked_agents.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -415,7 +416,7 @@ TEST_F(ClusterServiceTest, TheVersionIsThatOfTheAgentThatIsAsked) {
 // --- logs ----------------------------------------------------------------------------------------
 
 TEST_F(ClusterServiceTest, LogsOfAnyNodeAreReadThroughAny) {
-  const std::string path = ::testing::TempDir() + "/cluster_service_test.log";
+  const std::string path = FreshFolder() + "/agentd.log";
   std::ofstream(path) << "one\ntwo\nthree\n";
   Begin(2, [&](auto& options) {
     options.configure = [path](Config& config) { config.log_file = path; };
@@ -435,7 +436,6 @@ TEST_F(ClusterServiceTest, LogsOfAnyNodeAreReadThroughAny) {
   for (const v1::LogsChunk& chunk : followed->messages) text += chunk.text();
   EXPECT_EQ(text, "two\nthree\nfour\n");
   EXPECT_FALSE(followed->end.has_value());
-  std::remove(path.c_str());
 }
 
 TEST_F(ClusterServiceTest, LogsOfANodeThatIsGoneOrUnknownEndWithItsName) {

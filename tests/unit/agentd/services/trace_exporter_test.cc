@@ -13,6 +13,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tests/unit/agentd/services/hook_server.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -163,7 +164,7 @@ TEST_F(TraceExporterTest, GoesWithinItsLimitWhateverTheCollectorDoes) {
 class TraceFieldsTest : public ::testing::Test {
  protected:
   absl::StatusOr<HttpFields> Read(const std::string& text, mode_t mode = 0600) {
-    const std::string path = ::testing::TempDir() + "otlp_headers";
+    const std::string path = FreshFolder() + "/otlp_headers";
     std::ofstream(path, std::ios::trunc) << text;
     ::chmod(path.c_str(), mode);
     return ReadTraceFields(path);

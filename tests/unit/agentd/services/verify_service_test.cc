@@ -18,6 +18,7 @@
 #include "runtime/second_engine/mlx_lm.h"
 #include "tests/unit/agentd/fake_server.h"
 #include "tests/unit/agentd/lone_node.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -63,9 +64,7 @@ class PlainLibrary final : public ModelLibrary {
 class VerifyServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "verifyXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = FreshFolder();
     Write("m/config.json", "{}");
     Write("m/tokenizer.json", std::string(5000, 'w'));
     library_.emplace(folder_);

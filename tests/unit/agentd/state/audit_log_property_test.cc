@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/state/audit_log.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
@@ -21,11 +22,7 @@ namespace {
 
 class AuditLogProperty : public ::testing::TestWithParam<uint32_t> {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "auditpropXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
+  void SetUp() override { folder_ = FreshFolder(); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Path(int index = 0) const {

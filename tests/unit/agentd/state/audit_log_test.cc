@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/unit/fresh_folder.h"
 #include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
@@ -18,11 +19,7 @@ namespace {
 
 class AuditLogTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "auditXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
+  void SetUp() override { folder_ = FreshFolder(); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Path(const std::string& name = "audit.log") const { return folder_ + "/" + name; }

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::discovery {
 namespace {
 
@@ -50,8 +52,7 @@ TEST(ProcessCommandRunner, MissingAndSignalledAreToldApart) {
 
 TEST(ProcessCommandRunner, TheWholeGroupDiesAtTheLimit) {
   ProcessCommandRunner runner;
-  const std::string pid_file = ::testing::TempDir() + "/macrame_grandchild.pid";
-  std::remove(pid_file.c_str());
+  const std::string pid_file = FreshFolder() + "/grandchild.pid";
   const auto start = steady_clock::now();
   const Command slow{.argv = {"sh", "-c", "sleep 60 & echo $! > " + pid_file + "; wait"},
                      .limit = milliseconds(300)};

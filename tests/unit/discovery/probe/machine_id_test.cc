@@ -1,13 +1,13 @@
 #include "discovery/probe/machine_id.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "discovery/probe/link_facts.h"
 #include "discovery/probe/mac_probe.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::discovery {
 namespace {
@@ -19,11 +19,7 @@ const NodeId kB("000000000000000000000000000000bb");
 
 class MachineIdTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "machineXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
+  void SetUp() override { root_ = FreshFolder(); }
   void TearDown() override { fs::remove_all(root_); }
 
   void Put(const std::string& path, const std::string& text) {

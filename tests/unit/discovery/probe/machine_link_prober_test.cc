@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/unit/discovery/fake_cluster.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/fake_dispatcher.h"
 
 namespace macrame::discovery {
@@ -134,7 +135,7 @@ TEST_F(MachineLinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextPr
 }
 
 TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {
-  const std::string root = ::testing::TempDir() + "linux-links";
+  const std::string root = FreshFolder();
   std::filesystem::create_directories(root + "/proc/net");
   std::filesystem::create_directories(root + "/proc/sys/net/ipv4");
   std::ofstream(root + "/proc/sys/net/ipv4/ip_forward") << "1\n";
@@ -160,7 +161,7 @@ TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {
 
 // Two agents on one machine must find out that they share it, also where nothing was ever set up.
 TEST(LinuxLinks, ABareSystemIsKnownByItsKernel) {
-  const std::string root = ::testing::TempDir() + "linux-bare";
+  const std::string root = FreshFolder();
   std::filesystem::create_directories(root + "/proc/sys/kernel/random");
   std::filesystem::create_directories(root + "/etc");
   std::ofstream(root + "/proc/sys/kernel/random/boot_id")
@@ -171,7 +172,6 @@ TEST(LinuxLinks, ABareSystemIsKnownByItsKernel) {
   const std::string by_machine = CollectLinuxLinks(root, Inputs(), {}).hardware_id();
   EXPECT_EQ(by_machine.size(), 16u);
   EXPECT_NE(by_machine, by_kernel);
-  std::filesystem::remove_all(root);
 }
 
 TEST(LinuxLinks, NoLibraryIsNoEmptyList) {

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <random>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime::gguf {
 namespace {
 
@@ -236,9 +238,7 @@ GgufWriter SmallMixtral() {
 }
 
 std::string WriteGguf(const std::string& name, const std::string& bytes) {
-  std::string folder = testing::TempDir() + "/gguf-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) abort();
-  const std::string path = folder + "/" + name;
+  const std::string path = FreshFolder() + "/" + name;
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <random>
 
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::gguf {
 namespace {
@@ -27,10 +27,8 @@ using testing::HasSubstr;
 class SafetensorsWriterTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string folder = testing::TempDir() + "safetensors-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-    path_ = folder + "/model.safetensors";
+    folder_ = FreshFolder();
+    path_ = folder_ + "/model.safetensors";
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string Whole() const {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "proto/check.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -383,8 +384,7 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
 }
 
 std::string WriteFolder(const std::map<std::string, std::string>& files) {
-  std::string folder = "/tmp/macrame-model-XXXXXX";
-  MACRAME_CHECK(mkdtemp(folder.data()) != nullptr) << folder;
+  const std::string folder = FreshFolder();
   for (const auto& [name, content] : files) {
     std::ofstream(folder + "/" + name, std::ios::binary) << content;
   }

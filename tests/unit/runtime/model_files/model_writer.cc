@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime {
 
 std::string MakeFolder(const std::string& name) {
-  static int serial = 0;
-  const std::string folder = testing::TempDir() + "models." + std::to_string(getpid()) + "." +
-                             std::to_string(++serial) + "/" + name;
+  const std::string folder = FreshFolder() + "/" + name;
   std::filesystem::create_directories(folder);
   return folder;
 }

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/unit/fresh_folder.h"
+
 #include "tests/unit/runtime/process/rankd_runner.h"
 
 namespace macrame::runtime::engine {
@@ -50,10 +52,7 @@ struct Shape {
 
 class ColdGangTest : public ::testing::TestWithParam<Shape> {
  protected:
-  ColdGangTest() {
-    std::string pattern = fs::temp_directory_path() / "cold_gang_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
+  ColdGangTest() : root_(FreshFolder()) {}
   ~ColdGangTest() override { fs::remove_all(root_); }
 
   std::unique_ptr<Gang> Start(uint64_t bytes_max, uint32_t kv_bits = GetParam().kv_bits,

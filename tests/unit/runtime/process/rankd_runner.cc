@@ -18,19 +18,13 @@
 
 #include "proto/check.h"
 #include "runtime/model/model_config.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-// A short private folder: a unix socket's path has little room.
-std::string MakeFolder() {
-  std::string path = "/tmp/macrame-test-XXXXXX";
-  MACRAME_CHECK(mkdtemp(path.data()) != nullptr) << path;
-  return path;
-}
 
 // The rank binds it later, so it must be none that a connection may be given meanwhile: systems
 // take those from 32768 up. Each test's process looks in a part of its own.
@@ -127,7 +121,7 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
   const auto layers = static_cast<uint32_t>(config->layer_count);
   const uint32_t tp = shape == GangShape::kPipeline ? 1 : shape == GangShape::kTensor ? ranks : 2;
   const uint32_t pp = ranks / tp;
-  const std::string scratch = MakeFolder();
+  const std::string scratch = FreshFolder();
   std::vector<std::string> ring;
   for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(FreeAddress());
   const std::string step_address = FreeAddress();

@@ -6,12 +6,12 @@
 
 #include <fstream>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime {
 
 std::string FakePython(const std::string& mode) {
-  static int count = 0;
-  const std::string path = testing::TempDir() + "/fake-python-" + std::to_string(getpid()) + "-" +
-                           std::to_string(++count);
+  const std::string path = FreshFolder() + "/fake-python";
   std::ofstream(path) << "#!/bin/sh\nFAKE_MODE='" << mode << "' FAKE_PID='" << path
                       << ".pid' exec python3 '" << MACRAME_SOURCE
                       << "/tests/unit/runtime/second_engine/fake_worker.py'\n";

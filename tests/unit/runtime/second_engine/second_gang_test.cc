@@ -14,6 +14,7 @@
 
 #include "runtime/process/exit_codes.h"
 #include "runtime/second_engine/worker_process.h"
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
 #include "tests/unit/runtime/second_engine/fake_python.h"
 
@@ -29,8 +30,7 @@ constexpr char kQuestion[] = "Explain RDMA in simple terms";
 // An architecture that rankd does not know, with the bundled model's text.
 std::string MartianFolder() {
   static const std::string folder = [] {
-    const std::string path = testing::TempDir() + "/martian-" + std::to_string(getpid());
-    std::filesystem::create_directories(path);
+    const std::string path = FreshFolder();
     for (const char* name :
          {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
       std::filesystem::copy_file(std::string(kBundledModel) + "/" + name, path + "/" + name,

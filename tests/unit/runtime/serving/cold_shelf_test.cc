@@ -13,6 +13,7 @@
 #include <random>
 
 #include "runtime/serving/cold/cold_worker.h"
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/runtime/serving/fake_cold_files.h"
 
 namespace macrame::runtime::engine {
@@ -327,8 +328,7 @@ TEST_F(ColdShelfTest, WithoutAnAgeAnyIsGood) {
 
 // On a real disk, by a thread that has nothing else to do.
 TEST(ColdWorkerTest, AnIdleWorkerRemovesWhatIsTooOld) {
-  std::string folder = ::testing::TempDir() + "cold_worker_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string folder = FreshFolder();
   std::mutex mutex;
   std::condition_variable told;
   std::map<ColdEvent::Kind, size_t> heard;

@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "runtime/serving/cold/cold_files.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -30,11 +31,7 @@ constexpr size_t kContent = 96;
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string made = ::testing::TempDir() + "cold_files_XXXXXX";
-    EXPECT_NE(mkdtemp(made.data()), nullptr);
-    path = made;
-  }
+  TempFolder() { path = FreshFolder(); }
   ~TempFolder() { fs::remove_all(path); }
 
   fs::path path;

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "runtime/supervisor/last_lines.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/asio_dispatcher.h"
 
 namespace macrame::runtime {
@@ -37,8 +38,7 @@ constexpr auto kLimit = std::chrono::seconds(30);
 class Child {
  public:
   // In the script "%" stands for the test's folder.
-  explicit Child(std::string script) : folder_(testing::TempDir() + "child-XXXXXX") {
-    if (mkdtemp(folder_.data()) == nullptr) abort();
+  explicit Child(std::string script) : folder_(FreshFolder()) {
     if (const size_t at = script.find('%'); at != script.npos) script.replace(at, 1, folder_);
     command_.arguments = {"/bin/sh", "-c", script};
     command_.environment = {"PATH=/usr/bin:/bin"};

@@ -22,6 +22,7 @@
 #include "proto/reasons.h"
 #include "runtime/supervisor/process_identity.h"
 #include "runtime/supervisor/run_files.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/stream_socket.h"
 
@@ -38,10 +39,7 @@ constexpr auto kLimit = std::chrono::seconds(20);
 class ProcessSupervisorTest : public testing::Test {
  protected:
   void SetUp() override {
-    // Short, because it holds a socket.
-    char folder[] = "/tmp/macrame-sup-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    options_.state_folder = folder;
+    options_.state_folder = FreshFolder();
     options_.node_id = "00112233445566778899aabbccddeeff";
     options_.rankd_path = FAKE_RANKD_PATH;
     options_.stop_grace = std::chrono::milliseconds(1500);

@@ -9,6 +9,8 @@
 #include <random>
 #include <string>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime {
 namespace {
 
@@ -29,10 +31,8 @@ namespace fs = std::filesystem;
 class RankLogFiles : public testing::Test {
  protected:
   void SetUp() override {
-    std::string folder = testing::TempDir() + "rank_log-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-    path_ = folder + "/m-rank0.log";
+    folder_ = FreshFolder();
+    path_ = folder_ + "/m-rank0.log";
   }
   void TearDown() override { fs::remove_all(folder_); }
   static std::string TextOf(const std::string& path) {

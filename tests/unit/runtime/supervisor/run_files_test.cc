@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runtime/supervisor/process_identity.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime {
 namespace {
@@ -37,11 +38,7 @@ namespace fs = std::filesystem;
 
 class RunFilesFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string folder = testing::TempDir() + "run_files-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-  }
+  void SetUp() override { folder_ = FreshFolder(); }
   void TearDown() override {
     chmod(folder_.c_str(), 0700);
     fs::remove_all(folder_);

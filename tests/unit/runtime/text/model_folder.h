@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime::text {
 
 // "byte_level", "byte_fallback" or "unigram". ctest runs tests in the root of the tree.
@@ -21,12 +23,9 @@ inline std::string WriteFile(const std::string& path, const std::string& content
   return path;
 }
 
-// A fresh folder of this test's own.
+// A new folder of this name.
 inline std::string NewFolder(const std::string& name) {
-  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string folder =
-      ::testing::TempDir() + test->test_suite_name() + "." + test->name() + "." + name;
-  std::filesystem::remove_all(folder);
+  const std::string folder = FreshFolder() + "/" + name;
   std::filesystem::create_directories(folder);
   return folder;
 }

@@ -1,0 +1,47 @@
+// Where tests put their files: below TMPDIR, and nothing of it stays.
+#pragma once
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "proto/check.h"
+
+namespace macrame {
+
+// A new, empty folder. Its path is short, for a socket's own has little room. All of them are
+// removed when the process ends by itself; a child that it forked removes none. From any thread.
+inline std::string FreshFolder() {
+  class Folders {
+   public:
+    Folders() : owner_(getpid()) {
+      path_ = std::filesystem::temp_directory_path() / "macrame-XXXXXX";
+      MACRAME_CHECK(mkdtemp(path_.data()) != nullptr) << path_;
+    }
+    ~Folders() {
+      std::error_code ignored;
+      if (getpid() == owner_) std::filesystem::remove_all(path_, ignored);
+    }
+    Folders(const Folders&) = delete;
+    Folders& operator=(const Folders&) = delete;
+
+    std::string Next() {
+      const std::string folder = path_ + "/" + std::to_string(++count_);
+      std::filesystem::create_directory(folder);
+      return folder;
+    }
+
+   private:
+    const pid_t owner_;
+    std::string path_;
+    std::atomic<int> count_ = 0;
+  };
+  static Folders folders;
+  return folders.Next();
+}
+
+}  // namespace macrame
