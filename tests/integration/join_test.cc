@@ -11,6 +11,7 @@
 #include "proto/reasons.h"
 #include "tests/integration/cluster_test_base.h"
 #include "tests/integration/tool_run.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::tests {
 namespace {
@@ -166,10 +167,9 @@ TEST_F(JoinTest, AJoinedMachineServesAndARevokedOneIsOutAtOnce) {
   const std::string token = Token(ada, "--uses 2");
   EXPECT_EQ(RunTool(bess, "cluster join " + token).code, 0);
   // A token in a file is seen by no other user of the machine.
-  const std::string kept = testing::TempDir() + "join_token";
+  const std::string kept = FreshFolder() + "/token";
   std::ofstream(kept) << token << "\n";
   EXPECT_EQ(RunTool(cleo, "cluster join - < " + kept).code, 0);
-  std::remove(kept.c_str());
   WaitFor("three members", {&ada, &bess, &cleo}, 20,
           [](const auto& status) { return AliveCount(status) == 3 && HasCoordinator(status); });
   const std::string bess_id = NodeIdOf(bess);

@@ -1,9 +1,6 @@
 #include "tests/sim/cluster_sim.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 

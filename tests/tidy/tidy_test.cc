@@ -406,6 +406,20 @@ TEST(Tidy, BannedWordsHaveTheirReplacement) {
   }
 }
 
+// Whoever makes a folder by himself forgets to remove it.
+TEST(Tidy, TestsPutTheirFilesInFreshFolders) {
+  static const std::regex own(R"(\bTempDir\(\)|\bmkdtemp\()");
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || !IsUnder(file, "tests/unit") || file.path == "tests/unit/fresh_folder.h") {
+      continue;
+    }
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_FALSE(std::regex_search(file.lines[i], own))
+          << Where(file, i) << ": FreshFolder() of tests/unit/fresh_folder.h is removed with it";
+    }
+  }
+}
+
 TEST(Tidy, NamesSayWhatIsInside) {
   static const std::regex vague(R"((^|[/_])(utils?|helpers?|misc|common_code|managers?)([/_.]|$))");
   for (const SourceFile& file : Tree()) {

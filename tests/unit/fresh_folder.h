@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +22,8 @@ inline std::string FreshFolder() {
     Folders() : owner_(getpid()) {
       path_ = std::filesystem::temp_directory_path() / "macrame-XXXXXX";
       MACRAME_CHECK(mkdtemp(path_.data()) != nullptr) << path_;
+      // A test that becomes another user goes on reaching what is inside.
+      MACRAME_CHECK(chmod(path_.c_str(), 0711) == 0) << path_;
     }
     ~Folders() {
       std::error_code ignored;

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +13,7 @@
 #include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -88,8 +88,7 @@ TEST_F(AccessCommandsTest, CreatePrintsTheKeyAloneOnStdout) {
 }
 
 TEST_F(AccessCommandsTest, AnAccessFileIsWrittenForItsOwnerAlone) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "access_commands_", ::getpid());
-  std::filesystem::remove_all(folder);
+  const std::string folder = FreshFolder();
   const std::string path = folder + "/new/laptop.access";
   const CliRun run = Run({"key", "create", "--name", "laptop", "--access-file", path});
   EXPECT_EQ(run.exit_code, kExitOk) << run.err;
@@ -117,7 +116,6 @@ TEST_F(AccessCommandsTest, AnAccessFileIsWrittenForItsOwnerAlone) {
   const json document = json::parse(
       Run({"key", "create", "--scope", "admin", "--access-file", folder + "/z", "--json"}).out);
   EXPECT_EQ(document["scopes"][0], "admin");
-  std::filesystem::remove_all(folder);
 }
 
 // Which agent is asked: flags, variables, and what is there.

@@ -10,6 +10,8 @@
 #include <map>
 #include <string>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::cli {
 namespace {
 
@@ -18,10 +20,9 @@ using Variables = std::map<std::string, std::string>;
 // A home of its own, with an access file in the usual place or without.
 class AgentPlaceTest : public ::testing::Test {
  protected:
-  AgentPlaceTest() : home_(::testing::TempDir() + "agent_place_home") {
+  AgentPlaceTest() : home_(FreshFolder()) {
     const char* before = std::getenv("HOME");
     if (before != nullptr) home_before_ = before;
-    std::filesystem::remove_all(home_);
     std::filesystem::create_directories(home_ + "/.macrame");
     setenv("HOME", home_.c_str(), 1);
   }
@@ -31,7 +32,6 @@ class AgentPlaceTest : public ::testing::Test {
     } else {
       setenv("HOME", home_before_.c_str(), 1);
     }
-    std::filesystem::remove_all(home_);
   }
   std::string KeepAccessFile() {
     const std::string path = home_ + "/.macrame/cluster.access";

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "proto/check.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {
@@ -79,8 +80,7 @@ class AnyAgent::Service final : public grpc::CallbackGenericService {
 };
 
 AnyAgent::AnyAgent(Answers answers) : service_(std::make_unique<Service>(std::move(answers))) {
-  static int count = 0;
-  socket_path_ = absl::StrCat(::testing::TempDir(), "any-", getpid(), "-", ++count, ".sock");
+  socket_path_ = FreshFolder() + "/agentd.sock";
   grpc::ServerBuilder builder;
   builder.AddListeningPort(transport::SocketTarget(socket_path_),
                            grpc::InsecureServerCredentials());

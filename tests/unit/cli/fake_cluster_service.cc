@@ -11,6 +11,7 @@
 #include "proto/reasons.h"
 #include "tests/unit/cli/sample_links.h"
 #include "tests/unit/cli/sample_messages.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/status_codec.h"
 #include "transport/unix_socket.h"
 
@@ -375,9 +376,7 @@ grpc::Status FakeAccessService::VerifyAudit(grpc::ServerContext*, const v1::Veri
 }
 
 FakeAgent::FakeAgent() {
-  static int count = 0;
-  socket_path_ = ::testing::TempDir() + "cli-" + std::to_string(getpid()) + "-" +
-                 std::to_string(++count) + ".sock";
+  socket_path_ = FreshFolder() + "/agentd.sock";
   grpc::ServerBuilder builder;
   builder.AddListeningPort(transport::SocketTarget(socket_path_),
                            grpc::InsecureServerCredentials());

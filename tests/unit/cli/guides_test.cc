@@ -16,6 +16,7 @@
 #include "tests/unit/cli/any_agent.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/sample_messages.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -190,8 +191,8 @@ struct OwnError {
 };
 
 TEST(OwnErrors, AreDocumentsWhereDocumentsAreAskedForAndSayWhatIsNext) {
-  const std::string nowhere = ::testing::TempDir() + "nowhere/at/all";
-  const std::string folder = ::testing::TempDir();
+  const std::string nowhere = FreshFolder() + "/nowhere/at/all";
+  const std::string folder = FreshFolder();
   const OwnError errors[] = {
       {{"validate", "hostfile", nowhere}, kExitNotFound, "can't read "},
       {{"validate", "hostfile", folder}, kExitNotFound, "can't read "},
@@ -225,7 +226,7 @@ TEST(OwnErrors, AReportThatCanNotBeWrittenIsSaidWithItsPath) {
   AnyAgent agent([](const std::string&) { return AnyAnswer{{""}, grpc::Status::OK}; });
   CliWorld world;
   world.variables["MACRAME_SOCKET"] = agent.socket_path();
-  const std::string path = ::testing::TempDir() + "nowhere/at/all/report.md";
+  const std::string path = FreshFolder() + "/nowhere/at/all/report.md";
   const CliRun run = Clusterctl({"doctor", "--report", path, "-o", "json"}, world);
   EXPECT_EQ(run.exit_code, kExitFailure);
   EXPECT_EQ(run.out, "") << "no findings beside the error";
@@ -242,8 +243,7 @@ TEST(DebugBundle, IsWrittenUnderAnyNameInThisFolder) {
   CliWorld world;
   world.variables["MACRAME_SOCKET"] = agent.socket_path();
   const std::filesystem::path before = std::filesystem::current_path();
-  const std::filesystem::path folder = ::testing::TempDir() + "bundles";
-  std::filesystem::create_directories(folder);
+  const std::filesystem::path folder = FreshFolder();
   std::filesystem::current_path(folder);
   for (const char* name : {"bundle.tar.gz", "at 10:30.tar.gz", "é.tar.gz"}) {
     const CliRun run = Clusterctl({"debug", "bundle", "--out", name}, world);
@@ -256,7 +256,6 @@ TEST(DebugBundle, IsWrittenUnderAnyNameInThisFolder) {
   EXPECT_NE(refused.exit_code, kExitOk);
   EXPECT_TRUE(Has(refused.err, "error: ")) << refused.err;
   std::filesystem::current_path(before);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(OwnErrors, TooManyCasesOfABenchmarkAreRefusedBeforeAnythingIsAsked) {

@@ -15,6 +15,7 @@
 #include "tests/unit/cli/fake_cluster_service.h"
 #include "tests/unit/cli/sample_links.h"
 #include "tests/unit/cli/sample_messages.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -30,11 +31,7 @@ std::string ReadFile(const std::string& path) {
 
 class LinksCommandsTest : public ::testing::Test {
  protected:
-  LinksCommandsTest() : folder_(::testing::TempDir() + "net-" + std::to_string(getpid())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~LinksCommandsTest() override { std::filesystem::remove_all(folder_); }
+  LinksCommandsTest() : folder_(FreshFolder()) {}
 
   CliRun Run(std::vector<std::string> arguments, CliWorld world = {}) {
     world.variables["MACRAME_SOCKET"] = agent_.socket_path();

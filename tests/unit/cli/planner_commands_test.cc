@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "cli/exit_codes.h"
 #include "planner/offline/catalogue_entry.h"
 #include "tests/unit/cli/cli_run.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -20,11 +20,7 @@ using nlohmann::json;
 
 class PlannerCommandsTest : public ::testing::Test {
  protected:
-  PlannerCommandsTest() : folder_(::testing::TempDir() + "plan-" + std::to_string(getpid())) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~PlannerCommandsTest() override { std::filesystem::remove_all(folder_); }
+  PlannerCommandsTest() : folder_(FreshFolder()) {}
 
   CliRun Run(std::vector<std::string> arguments, const std::string& planner = MACRAME_PLANNER) {
     CliWorld world;

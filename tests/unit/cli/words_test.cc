@@ -15,6 +15,7 @@
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
 #include "tests/unit/cli/sample_messages.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -241,7 +242,7 @@ TEST_F(WordsTest, ModelStatusTellsOfOneModelAndOfItsBalance) {
 }
 
 TEST_F(WordsTest, ADebugBundleHoldsWhatThereIsAndSaysWhatIsMissing) {
-  const std::string path = ::testing::TempDir() + "bundle-" + std::to_string(getpid()) + ".tar.gz";
+  const std::string path = FreshFolder() + "/bundle.tar.gz";
   const CliRun run = Run({"debug", "bundle", "--out", path});
   EXPECT_TRUE(run.exit_code == kExitOk || run.exit_code == kExitPartial) << run.err;
   EXPECT_TRUE(Has(run.out, path)) << run.out;
@@ -252,7 +253,6 @@ TEST_F(WordsTest, ADebugBundleHoldsWhatThereIsAndSaysWhatIsMissing) {
   const CliRun none = Run({"debug", "bundle", "--out", path});
   EXPECT_EQ(none.exit_code, kExitPartial) << "also where the agent is of no use";
   EXPECT_TRUE(Has(none.err, "status: no")) << none.err;
-  std::filesystem::remove(path);
 }
 
 TEST_F(WordsTest, TheManualPageHasEveryCommandAndNoHiddenOne) {

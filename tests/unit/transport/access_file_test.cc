@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/grpc_server.h"
 #include "transport/private_file.h"
@@ -54,13 +54,11 @@ void AddNode(const NodeId& id, const std::string& name, const std::string& addre
 class AccessFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "access_file_test_", ::getpid());
-    std::filesystem::remove_all(folder_);
+    folder_ = FreshFolder() + "/new";
     path_ = folder_ + "/cluster.access";
     file_ = MakeFile(secret_, now_s_, 3600);
     AddNode(kNode, "ada", "10.0.0.7:4711", &file_);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // What reading `text` at that path says.
   absl::Status WhyNot(const std::string& text) {

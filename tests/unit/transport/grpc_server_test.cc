@@ -20,6 +20,7 @@
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/rank.pb.h"
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/transport/tls_caller.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/grpc_channel.h"
@@ -699,7 +700,7 @@ TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
 }
 
 TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
-  const std::string path = ::testing::TempDir() + "gs" + std::to_string(::getpid()) + "/a.sock";
+  const std::string path = FreshFolder() + "/new/a.sock";
   ASSERT_TRUE(server_->StartUnix(path).ok());
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
@@ -710,7 +711,6 @@ TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
   EXPECT_TRUE(callers_[0].local);
   EXPECT_EQ(callers_[0].node_id, kClientId) << "what its own agent says";
   server_->Stop(Duration::zero());
-  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
 }
 
 }  // namespace

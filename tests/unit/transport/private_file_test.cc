@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::transport {
 namespace {
 
@@ -19,14 +21,7 @@ namespace fs = std::filesystem;
 
 class PrivateFileTest : public ::testing::Test {
  protected:
-  PrivateFileTest()
-      : folder_(fs::path(::testing::TempDir()) /
-                ("private_file_" + std::to_string(::getpid()) + "_" +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~PrivateFileTest() override { fs::remove_all(folder_); }
+  PrivateFileTest() : folder_(FreshFolder()) {}
 
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
   static void Write(const std::string& path, const std::string& text, mode_t mode) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/fresh_folder.h"
 #include "transport/private_file.h"
 
 namespace macrame::transport {
@@ -17,12 +18,9 @@ const NodeId kNode("0123456789abcdef0123456789abcdef");
 class TrustTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "trust_test_" + std::to_string(::getpid());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    folder_ = FreshFolder();
     path_ = folder_ + "/made/cluster.secret";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Text() const {
     std::ifstream file(path_);

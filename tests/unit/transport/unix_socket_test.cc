@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::transport {
 namespace {
 
@@ -27,11 +29,7 @@ int BindAt(const std::string& path) {
 
 class UnixSocketTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = ::testing::TempDir() + "us" + std::to_string(::getpid());
-    std::filesystem::remove_all(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { folder_ = FreshFolder() + "/new"; }
   std::string folder_;
 };
 

@@ -3,15 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/config/config.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -172,9 +171,7 @@ TEST(ConfigSources, TheEnvironmentIsReadByItsNamesAndErrorsNameTheVariable) {
 }
 
 TEST(ConfigSources, AFileIsReadWholeOrRefusedWithItsName) {
-  const std::string path =
-      absl::StrCat(::testing::TempDir(), "config_sources_test_", ::getpid(), ".yaml");
-  std::remove(path.c_str());
+  const std::string path = FreshFolder() + "/agentd.yaml";
   EXPECT_TRUE(absl::IsNotFound(ReadConfigFile(path).status()));
   std::ofstream(path).flush();
   const auto empty = ReadConfigFile(path);
@@ -185,8 +182,7 @@ TEST(ConfigSources, AFileIsReadWholeOrRefusedWithItsName) {
   EXPECT_THAT(*ReadConfigFile(path), SizeIs(kConfigFileBytesMax));
   std::ofstream(path, std::ios::app) << '#';
   EXPECT_TRUE(absl::IsInvalidArgument(ReadConfigFile(path).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadConfigFile(::testing::TempDir()).status()));
-  std::remove(path.c_str());
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadConfigFile(FreshFolder()).status()));
 }
 
 TEST(ConfigSources, AnEmptyFileSetsNothing) {

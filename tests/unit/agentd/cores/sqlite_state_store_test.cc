@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -19,12 +20,7 @@ const NodeId kFresh(std::string(32, 'a'));
 
 class SqliteStateStoreTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = ::testing::TempDir() + "/state_store_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { folder_ = FreshFolder() + "/new"; }
 
   std::unique_ptr<SqliteStateStore> Open() {
     auto store = SqliteStateStore::Open(folder_, kFresh);

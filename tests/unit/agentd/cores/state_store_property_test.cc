@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/sqlite_state_store.h"
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -147,7 +148,7 @@ class StoreAtRandom {
 
 TEST(StateStoreProperty, HoldsAtEachStartWhatWasWrittenBefore) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    StoreAtRandom store(absl::StrCat(::testing::TempDir(), "/state_store_at_random"), seed);
+    StoreAtRandom store(FreshFolder() + "/new", seed);
     for (int step = 0; step < 60; ++step) store.Step();
     store.Open();
     if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
@@ -155,8 +156,7 @@ TEST(StateStoreProperty, HoldsAtEachStartWhatWasWrittenBefore) {
 }
 
 TEST(StateStore, ADamagedFolderIsUnreadableEachTimeAndStaysAsItIs) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/state_store_damaged");
-  std::filesystem::remove_all(folder);
+  const std::string folder = FreshFolder() + "/new";
   ASSERT_TRUE(SqliteStateStore::Open(folder, Id('a')).ok());
   const std::string database = folder + "/state.db";
   std::ofstream(database, std::ios::trunc) << "this is no database";
@@ -171,7 +171,6 @@ TEST(StateStore, ADamagedFolderIsUnreadableEachTimeAndStaysAsItIs) {
     std::getline(file, text);
     EXPECT_EQ(text, "this is no database") << "somebody may want to save it";
   }
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -86,15 +86,14 @@ TEST(SupportList, ItHasSoManyEntriesAndNoMore) {
 }
 
 TEST(SupportList, AFileThatIsMissingIsTold) {
-  EXPECT_TRUE(absl::IsNotFound(ReadSupportList(::testing::TempDir() + "/no/such.yaml").status()));
-  const std::string path = ::testing::TempDir() + "/support_list_test.yaml";
+  EXPECT_TRUE(absl::IsNotFound(ReadSupportList(FreshFolder() + "/no/such.yaml").status()));
+  const std::string path = FreshFolder() + "/links.yaml";
   std::ofstream(path) << kGood;
   const auto list = ReadSupportList(path);
   ASSERT_TRUE(list.ok()) << list.status();
   EXPECT_EQ(list->entries_size(), 2);
   std::ofstream(path, std::ios::app) << std::string(kSupportListBytesMax, '#');
   EXPECT_THAT(std::string(ReadSupportList(path).status().message()), HasSubstr("256 KiB"));
-  std::remove(path.c_str());
 }
 
 TEST(SupportList, DamagedFilesNeverCrash) {

@@ -40,7 +40,6 @@ class FolderModelLibraryTest : public ::testing::Test {
     fs::permissions(rankd(), fs::perms::owner_all);
     AddModel("a");
   }
-  ~FolderModelLibraryTest() override { fs::remove_all(root_); }
 
   std::string rankd() const { return root_ + "/rankd"; }
   std::string hold() const { return root_ + "/hold"; }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "tests/unit/agentd/fake_peers.h"
 #include "tests/unit/agentd/idle_machine.h"
 #include "tests/unit/agentd/node/signed_membership.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -36,9 +36,7 @@ const NodeId kSelf = IdOf('a');
 class GatewayCertificateTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "gateway_certificate_test_" + std::to_string(::getpid());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    folder_ = FreshFolder();
     secret_path_ = folder_ + "/cluster.secret";
     secret_ = *transport::CreateClusterSecret("home", kNow - 30 * kSecondsPerDay);
     channels_.UsePlain();
@@ -46,7 +44,6 @@ class GatewayCertificateTest : public ::testing::Test {
     trust_.emplace(clock_, kSelf, secret_path_, channels_, members_,
                    [](const transport::NodeCredentials&) {});
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   void BeKeeper() {
     ASSERT_TRUE(transport::WriteClusterSecret(secret_, secret_path_).ok());

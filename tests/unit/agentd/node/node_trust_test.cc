@@ -1,13 +1,11 @@
 #include "agentd/node/node_trust.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "agentd/node/grpc_channels.h"
 #include "proto/reasons.h"
 #include "tests/unit/agentd/node/signed_membership.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -20,8 +18,7 @@ constexpr int64_t kNow = 1'763'900'000;
 class NodeTrustTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "node_trust_test_" + std::to_string(::getpid());
-    std::filesystem::remove_all(folder_);
+    folder_ = FreshFolder() + "/new";
     path_ = folder_ + "/cluster.secret";
     secret_ = *transport::CreateClusterSecret("home", kNow - 30 * kSecondsPerDay);
     trust_.emplace(clock_, kSelf, path_, channels_, members_,
@@ -29,7 +26,6 @@ class NodeTrustTest : public ::testing::Test {
                      renewed_.push_back(*transport::DatesOf(node.certificate_pem));
                    });
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   transport::NodeMembership Membership(int64_t signed_s) {
     return tests::SignedMembership(secret_, kSelf, signed_s);

@@ -54,7 +54,6 @@ class AccessFileServiceTest : public ::testing::Test {
         }});
     service_->RegisterLocal(server_);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   int64_t NowS() const { return static_cast<int64_t>(node_.dispatcher.UnixMs() / 1000); }
   void BeKeeper() {

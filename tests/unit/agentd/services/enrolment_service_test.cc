@@ -5,13 +5,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/asked_agents.h"
 #include "tests/unit/agentd/node/signed_membership.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/join_token.h"
 
 namespace macrame::agentd {
@@ -29,13 +29,8 @@ constexpr int64_t kStart = 1'790'000'000;  // of simulated machines' clocks
 class EnrolmentServiceTest : public sim::AskedAgents {
  protected:
   void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "enrolment_service_test_", ::getpid());
-    std::filesystem::remove_all(folder_);
+    folder_ = FreshFolder() + "/new";
     secret_ = *transport::CreateClusterSecret("home", kStart - 1000);
-  }
-  void TearDown() override {
-    AskedAgents::TearDown();
-    std::filesystem::remove_all(folder_);
   }
 
   void BeginWithSecret(int nodes, Consistency consistency = Consistency::kAvailable) {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::agentd {
 namespace {
@@ -48,12 +48,7 @@ class ReadersCall final : public transport::ServerStream::Call {
 
 class LogWatchesTest : public ::testing::Test {
  protected:
-  LogWatchesTest()
-      : path_(absl::StrCat(::testing::TempDir(), "log_watches_test_", ::getpid(), ".log")),
-        watches_(path_) {
-    std::remove(path_.c_str());
-  }
-  ~LogWatchesTest() override { std::remove(path_.c_str()); }
+  LogWatchesTest() : path_(FreshFolder() + "/agentd.log"), watches_(path_) {}
 
   void Log(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
   std::shared_ptr<Reader> Read(uint32_t lines, bool follow) {

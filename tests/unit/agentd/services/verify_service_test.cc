@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -73,10 +72,7 @@ class VerifyServiceTest : public ::testing::Test {
     service_->RegisterCluster(server_);
     service_->RegisterAgent(server_);
   }
-  void TearDown() override {
-    service_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { service_.reset(); }
 
   void Write(const std::string& name, const std::string& text) const {
     const std::filesystem::path path = folder_ + "/" + name;

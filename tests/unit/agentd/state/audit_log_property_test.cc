@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -23,7 +22,6 @@ namespace {
 class AuditLogProperty : public ::testing::TestWithParam<uint32_t> {
  protected:
   void SetUp() override { folder_ = FreshFolder(); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Path(int index = 0) const {
     return index == 0 ? folder_ + "/audit.log" : absl::StrCat(folder_, "/audit.log.", index);

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -20,7 +19,6 @@ namespace {
 class AuditLogTest : public ::testing::Test {
  protected:
   void SetUp() override { folder_ = FreshFolder(); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Path(const std::string& name = "audit.log") const { return folder_ + "/" + name; }
   std::string Text(const std::string& name = "audit.log") const {

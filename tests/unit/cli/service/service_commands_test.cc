@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "cli/service/service_plan.h"
 #include "cli/service_runner.h"
 #include "tests/unit/cli/cli_run.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::cli {
 namespace {
@@ -27,15 +27,13 @@ bool Has(const std::string& text, const std::string& part) {
 class ServiceCommandsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("service-" + std::to_string(getpid()));
-    fs::remove_all(folder_);
+    folder_ = FreshFolder();
     fs::create_directories(folder_ / "commands");
     fs::create_directories(folder_ / "built" / "bin");
     for (const char* program : {"agentd", "rankd", "planner", "clusterctl"}) {
       Program(folder_ / "built" / "bin" / program, "exit 0");
     }
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   static void Program(const fs::path& path, const std::string& script) {
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";

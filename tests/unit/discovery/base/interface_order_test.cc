@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "discovery/base/interfaces.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::discovery {
 namespace {
@@ -154,11 +154,7 @@ TEST(NodeAddressesTest, EachIsSaidWithItsInterfaceAndNothingOfOnesThatAreDown) {
 // A folder that stands for a Linux machine's /sys.
 class SysfsKinds : public ::testing::Test {
  protected:
-  SysfsKinds() : root_(::testing::TempDir() + "sysfs_kinds_" + std::to_string(::getpid())) {
-    fs::remove_all(root_);
-    fs::create_directories(root_ + "/sys/class/net");
-  }
-  ~SysfsKinds() override { fs::remove_all(root_); }
+  SysfsKinds() : root_(FreshFolder()) { fs::create_directories(root_ + "/sys/class/net"); }
 
   void Write(const std::string& path, const std::string& text) {
     const fs::path file = fs::path(root_ + "/sys/class/net") / path;

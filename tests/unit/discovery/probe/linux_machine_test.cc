@@ -17,6 +17,7 @@
 #include "discovery/probe/inventory.h"
 #include "discovery/probe/linux_files.h"
 #include "discovery/probe/linux_probe.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::discovery {
 namespace {
@@ -28,13 +29,7 @@ constexpr uint64_t kTotal = 64 * kGiB;
 
 class LinuxMachineTest : public ::testing::Test {
  protected:
-  LinuxMachineTest()
-      : root_(absl::StrCat(::testing::TempDir(), "linux_machine_", ::getpid(), "_",
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  ~LinuxMachineTest() override { fs::remove_all(root_); }
+  LinuxMachineTest() : root_(FreshFolder()) {}
 
   void Write(const std::string& path, const std::string& text) {
     const fs::path file = root_ + path;

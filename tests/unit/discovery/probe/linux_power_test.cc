@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "discovery/probe/linux_probe.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::discovery {
 namespace {
@@ -18,12 +19,7 @@ using testing::HasSubstr;
 // A /sys and /proc of a machine that is none.
 class LinuxPowerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "/linux_power_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void SetUp() override { root_ = FreshFolder(); }
 
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root_ + path;

@@ -20,7 +20,6 @@ const NodeId kB("000000000000000000000000000000bb");
 class MachineIdTest : public ::testing::Test {
  protected:
   void SetUp() override { root_ = FreshFolder(); }
-  void TearDown() override { fs::remove_all(root_); }
 
   void Put(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(root_ + path).parent_path());

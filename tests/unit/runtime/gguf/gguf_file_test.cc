@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/runtime/gguf/gguf_writer.h"
 
 namespace macrame::runtime::gguf {
@@ -65,7 +66,7 @@ TEST(GgufFile, OtherFilesAreNotTaken) {
   EXPECT_THAT(MessageOf(old.Bytes()), HasSubstr("big-endian"));
   const auto missing = GgufModel::Open("/nowhere/m.gguf");
   EXPECT_EQ(ReasonOf(missing.status()).code(), "MODEL_FILE_MISSING");
-  EXPECT_EQ(ReasonOf(GgufModel::Open(testing::TempDir()).status()).code(), "MODEL_FILE_BROKEN");
+  EXPECT_EQ(ReasonOf(GgufModel::Open(FreshFolder()).status()).code(), "MODEL_FILE_BROKEN");
   EXPECT_EQ(ReasonOf(GgufModel::Open(WriteGguf("empty.gguf", "")).status()).code(),
             "MODEL_FILE_BROKEN");
 }

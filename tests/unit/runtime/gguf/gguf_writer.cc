@@ -1,7 +1,6 @@
 #include "tests/unit/runtime/gguf/gguf_writer.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <fstream>

@@ -30,7 +30,6 @@ class SafetensorsWriterTest : public testing::Test {
     folder_ = FreshFolder();
     path_ = folder_ + "/model.safetensors";
   }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string Whole() const {
     std::ifstream file(path_, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());

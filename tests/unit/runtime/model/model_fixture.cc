@@ -1,7 +1,5 @@
 #include "tests/unit/runtime/model/model_fixture.h"
 
-#include <stdlib.h>
-#include <unistd.h>
 #include <array>
 
 #include <cstring>

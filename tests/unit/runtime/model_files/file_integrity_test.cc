@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 
+#include "tests/unit/fresh_folder.h"
+
 namespace macrame::runtime {
 namespace {
 
@@ -21,13 +23,7 @@ constexpr char kHelloGitBlob[] = "ce013625030ba8dba906f756967f9e9ca394464a";
 
 class FileIntegrityTest : public ::testing::Test {
  protected:
-  FileIntegrityTest() {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    folder_ = fs::temp_directory_path() / ("macrame_integrity_" + name);
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~FileIntegrityTest() override { fs::remove_all(folder_); }
+  FileIntegrityTest() : folder_(FreshFolder()) {}
 
   void Write(const fs::path& name, const std::string& bytes) const {
     fs::create_directories((folder_ / name).parent_path());

@@ -1,7 +1,6 @@
 #include "tests/unit/runtime/model_files/model_writer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/unit/discovery/mutation.h"
+#include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime {
 namespace {
@@ -81,8 +82,7 @@ TEST(PythonCandidates, TheConfiguredOneAlone) {
 }
 
 TEST(PythonCandidates, TheUsersOwnFirstAndNoFolderTwice) {
-  const std::string folder = testing::TempDir() + "pythons";
-  std::filesystem::remove_all(folder);
+  const std::string folder = FreshFolder();
   std::filesystem::create_directories(folder + "/real");
   std::filesystem::create_directory_symlink(folder + "/real", folder + "/other");
   const auto candidates = PythonCandidates(
@@ -94,7 +94,6 @@ TEST(PythonCandidates, TheUsersOwnFirstAndNoFolderTwice) {
     EXPECT_THAT(candidates[i], testing::Not(testing::HasSubstr(folder))) << "the same folder";
     EXPECT_EQ(candidates[i].front(), '/') << "nothing relative is run";
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(PythonCandidates, AreFew) {

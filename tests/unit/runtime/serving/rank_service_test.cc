@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
+#include "tests/unit/fresh_folder.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
@@ -49,10 +49,7 @@ struct Watched {
 
 class RankServiceTest : public ::testing::Test {
  protected:
-  RankServiceTest() {
-    static int number = 0;
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("rs" + std::to_string(getpid()) + "_" + std::to_string(++number));
+  RankServiceTest() : folder_(FreshFolder()) {
     spec_.set_deployment("knot");
     spec_.set_epoch(4);
     spec_.set_socket_path((folder_ / "r.sock").string());
@@ -62,7 +59,6 @@ class RankServiceTest : public ::testing::Test {
     if (service_ != nullptr) service_->Stop(Duration::zero());
     channel_.reset();
     service_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void Start() {

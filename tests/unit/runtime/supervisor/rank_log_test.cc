@@ -1,7 +1,6 @@
 #include "runtime/supervisor/rank_log.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,15 +14,13 @@ namespace macrame::runtime {
 namespace {
 
 TEST(RankLog, TwoFilesBoundIt) {
-  const std::string path = testing::TempDir() + "rank_log_test." + std::to_string(getpid());
+  const std::string path = FreshFolder() + "/rank.log";
   {
     RankLog log(path, 100);
     for (int i = 0; i < 50; ++i) log.Write("0123456789");
   }
   EXPECT_LE(std::filesystem::file_size(path), 110u);
   EXPECT_EQ(std::filesystem::file_size(path + ".1"), 100u);
-  std::filesystem::remove(path);
-  std::filesystem::remove(path + ".1");
 }
 
 namespace fs = std::filesystem;
@@ -34,7 +31,6 @@ class RankLogFiles : public testing::Test {
     folder_ = FreshFolder();
     path_ = folder_ + "/m-rank0.log";
   }
-  void TearDown() override { fs::remove_all(folder_); }
   static std::string TextOf(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());

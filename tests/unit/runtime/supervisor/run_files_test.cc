@@ -18,7 +18,7 @@ namespace macrame::runtime {
 namespace {
 
 TEST(RunFiles, NotesAreFoundAgainAndTakenOnce) {
-  const std::string folder = testing::TempDir() + "run_files." + std::to_string(getpid());
+  const std::string folder = FreshFolder();
   RunFiles files(folder);
   ASSERT_TRUE(files.Prepare().ok());
   const RunPaths paths = files.PathsOf(3, "../../etc/passwd", 2);
@@ -31,7 +31,6 @@ TEST(RunFiles, NotesAreFoundAgainAndTakenOnce) {
   EXPECT_EQ(notes[0].pid, 1234);
   EXPECT_EQ(notes[0].identity, "then");
   EXPECT_TRUE(files.TakeLeftovers().empty());
-  std::filesystem::remove_all(folder);
 }
 
 namespace fs = std::filesystem;

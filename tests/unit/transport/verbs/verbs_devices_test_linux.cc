@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "proto/reasons.h"
+#include "tests/unit/fresh_folder.h"
 #include "tests/unit/transport/verbs/fake_ibverbs.h"
 
 namespace macrame::transport {
@@ -21,15 +22,11 @@ class VerbsDevicesTest : public testing::Test {
  protected:
   void SetUp() override {
     FakeVerbs::Reset();
-    root_ = std::filesystem::path(testing::TempDir()) /
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_);
+    root_ = FreshFolder();
   }
   void TearDown() override {
     EXPECT_THAT(FakeVerbs::Held(), testing::IsEmpty());
     EXPECT_THAT(FakeVerbs::Complaints(), testing::IsEmpty());
-    std::filesystem::remove_all(root_);
   }
 
   // Below the device's folder in sysfs.
