@@ -1,4 +1,5 @@
-// What belongs to one chat: its name, its system prompt, its options; as a file; deleted.
+// What belongs to one chat: its name, its system prompt, its options; as a file; deleted. What is typed is the field's
+// own (defaultValue) until it is done: an answer that comes in draws the chat anew many times a second.
 import {useSignal} from '@preact/signals';
 import {useEffect, useRef} from 'preact/hooks';
 import {fileName, toJson, toMarkdown} from './chat_keep';
@@ -26,20 +27,20 @@ export function ChatSettings({chat, onClose}: {chat: Chat; onClose: () => void})
           onKeyDown={(event) => { if (event.key === 'Escape' && !asks.value) { event.stopPropagation(); onClose(); } }}>
       <div class="fields">
         <label class="wide-field">Name
-          <input id="chat-name" ref={first} autocomplete="off" maxLength={TITLE_MAX} value={chat.title}
-                 onChange={(event) => rename(chat.id, event.currentTarget.value)} />
+          <input id="chat-name" ref={first} autocomplete="off" maxLength={TITLE_MAX} defaultValue={chat.title}
+                 onChange={(event) => { event.currentTarget.value = rename(chat.id, event.currentTarget.value); }} />
         </label>
       </div>
       <div class="fields">
         <label class="wide-field">System prompt
           <textarea id="chat-system" rows={3} maxLength={SYSTEM_MAX} placeholder="What every answer should heed; the model's own when empty"
-                    value={options.system} onChange={(event) => setOptions(chat.id, {system: event.currentTarget.value})} />
+                    defaultValue={options.system} onChange={(event) => setOptions(chat.id, {system: event.currentTarget.value})} />
         </label>
       </div>
       <div class="fields">
         <label>Temperature
           <input id="chat-temperature" type="number" min="0" max="2" step="any" placeholder="model's own"
-                 value={options.temperature ?? ''}
+                 defaultValue={options.temperature ?? ''}
                  onChange={(event) => {
                    const temperature = numberIn(event.currentTarget.value, 0, 2);
                    event.currentTarget.value = temperature === null ? '' : String(temperature);
@@ -47,7 +48,7 @@ export function ChatSettings({chat, onClose}: {chat: Chat; onClose: () => void})
                  }} />
         </label>
         <label>Longest answer, tokens
-          <input id="chat-tokens" type="number" min="1" max={ANSWER_TOKENS_MAX} step="1" value={options.answerTokens}
+          <input id="chat-tokens" type="number" min="1" max={ANSWER_TOKENS_MAX} step="1" defaultValue={String(options.answerTokens)}
                  onChange={(event) => {
                    const answerTokens = Math.round(numberIn(event.currentTarget.value, 1, ANSWER_TOKENS_MAX) ?? ANSWER_TOKENS);
                    event.currentTarget.value = String(answerTokens);

@@ -200,8 +200,11 @@ export function openNew(): void {
   open(empty.id);
 }
 
-export function rename(id: string, title: string): void {
-  keep(change(id, (chat) => renamed(chat, title)));
+/** The name that the chat has now: an empty one gives it that of its first question. */
+export function rename(id: string, title: string): string {
+  const chat = change(id, (before) => renamed(before, title));
+  keep(chat);
+  return chat?.title ?? title;
 }
 export function setModels(id: string, model: string, also: string): void {
   keep(change(id, (chat) => ({...chat, model, also: also === model ? '' : also})));

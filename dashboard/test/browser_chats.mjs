@@ -136,6 +136,29 @@ async function save(page, label) {
   return [download.suggestedFilename(), readFileSync(await download.path(), 'utf8')];
 }
 
+// Each piece of an answer draws the chat anew: what is being typed into a field beside it stays.
+async function checkTyping({page}) {
+  await openEntry(page, 'Alpha');
+  await page.evaluate(() => { globalThis.pieceMs = 100; });
+  await ask(page, 'And of rings?');
+  await page.locator('button.stop').waitFor(WAIT);
+  await page.click('[aria-label="Settings of this chat"]');
+  const typed = {'#chat-name': 'Alpha and rings', '#chat-system': 'Answer in rhymes.', '#chat-temperature': '0.5', '#chat-tokens': '77'};
+  for (const [field, text] of Object.entries(typed)) {
+    const said = await answers(page).last().innerText();
+    await page.fill(field, text);
+    await page.waitForFunction((before) => [...document.querySelectorAll('.bubble.assistant')].at(-1).innerText !== before, said, WAIT);
+    assert.equal(await page.inputValue(field), text, `what was typed into ${field} is gone`);
+  }
+  await page.keyboard.press('Tab');
+  await page.locator('.chat-bar .chat-title', {hasText: 'Alpha and rings'}).waitFor(WAIT);
+  for (const [field, text] of Object.entries(typed)) assert.equal(await page.inputValue(field), text, `${field} is not kept`);
+  await page.fill('#chat-name', 'Alpha');
+  await page.locator('#chat-settings button', {hasText: 'Done'}).click();
+  await page.click('button.stop');
+  await page.evaluate(() => { globalThis.pieceMs = 0; });
+}
+
 async function checkSettings(opened) {
   const {page} = opened;
   await openEntry(page, 'Alpha');
@@ -233,6 +256,7 @@ try {
   await look(opened, 'chat-beside', shots);
   await checkSeveral(opened);
   await checkKeyboard(opened);
+  await checkTyping(opened);
   await checkSettings(opened);
   await checkKept(opened);
   await openList(opened.page);
