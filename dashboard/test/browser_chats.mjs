@@ -136,7 +136,8 @@ async function save(page, label) {
   return [download.suggestedFilename(), readFileSync(await download.path(), 'utf8')];
 }
 
-// Each piece of an answer draws the chat anew: what is being typed into a field beside it stays.
+// Each piece of an answer draws the chat anew: what is being typed into a field beside it stays. (How long the answer is,
+// is the model's affair: a short one draws fewer times.)
 async function checkTyping({page}) {
   await openEntry(page, 'Alpha');
   await page.evaluate(() => { globalThis.pieceMs = 100; });
@@ -147,7 +148,8 @@ async function checkTyping({page}) {
   for (const [field, text] of Object.entries(typed)) {
     const said = await answers(page).last().innerText();
     await page.fill(field, text);
-    await page.waitForFunction((before) => [...document.querySelectorAll('.bubble.assistant')].at(-1).innerText !== before, said, WAIT);
+    await page.waitForFunction((before) => [...document.querySelectorAll('.bubble.assistant')].at(-1).innerText !== before
+      || document.querySelector('button.stop') === null, said, WAIT);
     assert.equal(await page.inputValue(field), text, `what was typed into ${field} is gone`);
   }
   await page.keyboard.press('Tab');
@@ -155,8 +157,11 @@ async function checkTyping({page}) {
   for (const [field, text] of Object.entries(typed)) assert.equal(await page.inputValue(field), text, `${field} is not kept`);
   await page.fill('#chat-name', 'Alpha');
   await page.locator('#chat-settings button', {hasText: 'Done'}).click();
-  await page.click('button.stop');
-  await page.evaluate(() => { globalThis.pieceMs = 0; });
+  await page.evaluate(() => {
+    document.querySelector('button.stop')?.click();
+    globalThis.pieceMs = 0;
+  });
+  await page.locator('button.stop').waitFor({...WAIT, state: 'detached'});
 }
 
 async function checkSettings(opened) {
