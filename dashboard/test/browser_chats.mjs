@@ -136,8 +136,8 @@ async function save(page, label) {
   return [download.suggestedFilename(), readFileSync(await download.path(), 'utf8')];
 }
 
-// Each piece of an answer draws the chat anew: what is being typed into a field beside it stays. (How long the answer is,
-// is the model's affair: a short one draws fewer times.)
+// Each piece of an answer draws the chat anew: what is being typed into a field beside it stays. (A short answer
+// draws it fewer times.)
 async function checkTyping({page}) {
   await openEntry(page, 'Alpha');
   await page.evaluate(() => { globalThis.pieceMs = 100; });

@@ -14,8 +14,8 @@
 
 namespace macrame {
 
-// A new, empty folder. Its path is short, for a socket's own has little room. All of them are
-// removed when the process ends by itself; a child that it forked removes none. From any thread.
+// A new, empty folder. Its path is short, because a Unix socket's path may have 104 bytes only. All
+// of them are removed when the process exits; a child that it forked removes none. From any thread.
 inline std::string FreshFolder() {
   class Folders {
    public:
