@@ -115,7 +115,7 @@ double BytesPerWeightOf(const v1::ModelDescription& model);
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens);
 
 // From so many choices of experts in a step on, a GPU that holds whole experts computes its own
-// alone (runtime/model/mlx_experts.h). In smaller steps it computes as many as were chosen,
+// alone (runtime/model/mlx/experts.h). In smaller steps it computes as many as were chosen,
 // whoever holds them: counted as if it read them too, since no GPU has been measured.
 inline constexpr double kPickedChoices = 32;
 

@@ -43,9 +43,9 @@ uint64_t Part(uint64_t whole, Slice slice) {
   return DivideRoundingUp(SaturatingMultiply(whole, slice.width), slice.of);
 }
 
-// A state is cut by whole key heads (runtime/model/tensor_cut.h). A description does not say how
-// many there are: 16 in Qwen3-Next and Qwen3.5; of models with 8 groups it is a bound up to four
-// ranks.
+// A state is cut by whole key heads (runtime/model/cuts/tensor_cut.h). A description does not say
+// how many there are: 16 in Qwen3-Next and Qwen3.5; of models with 8 groups it is a bound up to
+// four ranks.
 constexpr uint64_t kStateHeads = 16;
 
 // The most that a rank with this slice may get of it, wherever its slices lie.

@@ -1,9 +1,9 @@
 #pragma once
 
 // How rankd cuts a model for a tensor split, as far as a plan has to know
-// (runtime/model/tensor_cut.h): heads, the feed-forward's width and the vocabulary each by units of
-// their own, as near to a rank's slices as whole units allow; experts by their width or as whole
-// ones. Pure.
+// (runtime/model/cuts/tensor_cut.h): heads, the feed-forward's width and the vocabulary each by
+// units of their own, as near to a rank's slices as whole units allow; experts by their width or as
+// whole ones. Pure.
 
 #include <cstdint>
 

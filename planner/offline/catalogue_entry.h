@@ -61,7 +61,8 @@ std::optional<uint32_t> BitsInName(std::string_view name);
 // is published.
 uint32_t BitsOf(const CatalogueEntry& entry, std::string_view name, uint32_t asked);
 
-// Architectures that rankd serves (runtime/model/model_config.h; a test holds the two together).
+// Architectures that rankd serves (runtime/model/config/model_config.h; a test holds the two
+// together).
 inline constexpr std::string_view kServedArchitectures[] = {
     "llama",          "qwen2",         "qwen3",        "mistral",      "qwen2_moe",
     "qwen3_moe",      "mixtral",       "ministral3",   "mistral3",     "phi3",

@@ -17,7 +17,7 @@
 #include "mlx/mlx.h"
 #include "proto/backends.h"
 #include "runtime/gang/step_channel.h"
-#include "runtime/model/weight_needs.h"
+#include "runtime/model/weights/weight_needs.h"
 #include "transport/collectives/observed_wire.h"
 #include "transport/gang/sealed_socket.h"
 #include "transport/mlx_group/mlx_group.h"

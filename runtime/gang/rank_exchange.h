@@ -16,9 +16,9 @@
 
 #include "mlx/mlx.h"
 #include "runtime/gang/gang_link.h"
-#include "runtime/model/carried.h"
-#include "runtime/model/rank_sums.h"
-#include "runtime/model/weight_needs.h"
+#include "runtime/model/cuts/carried.h"
+#include "runtime/model/step/rank_sums.h"
+#include "runtime/model/weights/weight_needs.h"
 
 namespace macrame::runtime::engine {
 
@@ -35,7 +35,7 @@ class RankExchange : public RankSums {
   mlx::core::array SumExactlyOverRanks(const mlx::core::array& partial) override;
 
   // To the rank with the same tp_rank in the next stage; and from that of the one before: hidden
-  // states and what goes with them (model/carried.h).
+  // states and what goes with them (model/cuts/carried.h).
   void SendStates(const mlx::core::array& hidden);
   mlx::core::array ReceiveStates(int rows);
   // As they travel, not evaluated yet.

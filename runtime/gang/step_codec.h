@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/model/cold_orders.h"
-#include "runtime/model/forward_step.h"
+#include "runtime/model/step/cold_orders.h"
+#include "runtime/model/step/forward_step.h"
 
 namespace macrame::runtime::engine {
 

@@ -18,7 +18,8 @@
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
 #include "runtime/gguf/float16.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/families/config_file.h"
 
 namespace macrame::runtime::gguf {
 namespace {

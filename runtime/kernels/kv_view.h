@@ -11,7 +11,7 @@
 // A latent cache (multi-head latent attention) holds keys alone, position by position,
 // [kBlockTokens][ValueStride(row_dim)]: a value is the first latent_dim numbers of its key. Behind
 // the key stand index_dim numbers that attention does not read: a position's key for the indexer
-// that chooses positions (model/cpu_sparse_index.h).
+// that chooses positions (model/cpu/sparse_index.h).
 //
 // kInt8: a number is an integer in [-127, 127] times the scale, a bfloat16, of its position and
 // group of kKvGroupDims of the head's dimensions. Behind the keys stand their scales, and behind

@@ -9,10 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
-#include "runtime/model/carried.h"
-#include "runtime/model/fp8_weights.h"
-#include "runtime/model/layer_stack.h"
-#include "runtime/model/weight_loader.h"
+#include "runtime/model/cuts/carried.h"
+#include "runtime/model/load_layer_stack.h"
+#include "runtime/model/step/layer_stack.h"
+#include "runtime/model/weights/fp8_weights.h"
+#include "runtime/model/weights/weight_loader.h"
 
 namespace macrame::runtime::engine {
 
@@ -66,7 +67,7 @@ absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const Model
                                             const std::vector<float>& states) {
   const absl::Status good = CheckWeights(config, place, *proof.files);
   if (!good.ok()) return good;
-  WeightLoader loader(proof.files, config, place, [](uint64_t) {});
+  WeightLoader loader(proof.files, config, place, proof.device, [](uint64_t) {});
   LayerStackOptions options;
   options.blocks_total = 1;
   options.context_length = static_cast<int>(kBlockTokens);
@@ -140,7 +141,7 @@ ShardPlace PlaceOf(ShardPlace place, int layer) {
 
 // What a rank would hold of it.
 uint64_t BytesOf(const SplitProof& proof, const ModelConfig& config, const ShardPlace& place) {
-  return WeightLoader(proof.files, config, place, [](uint64_t) {}).BytesNeeded();
+  return WeightLoader(proof.files, config, place, proof.device, [](uint64_t) {}).BytesNeeded();
 }
 
 absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>& differences) {
@@ -178,7 +179,7 @@ absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
     const auto split = RunLayer(proof, config, place, sums, states);
     if (!split.ok()) return split.status();
     if (proof.place.tp_rank != 0 || !proven.ok()) continue;
-    const bool takes_memory = is_copied || mx::default_device() != mx::Device::cpu;
+    const bool takes_memory = is_copied || UsesMlxGraph(proof.device);
     if (takes_memory && BytesOf(proof, config, alone) > proof.layer_bytes_max) continue;
     NoRankSums nobody;
     const auto whole = RunLayer(proof, config, alone, nobody, states);

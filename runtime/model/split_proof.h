@@ -19,10 +19,11 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/rank_sums.h"
-#include "runtime/model/weight_files.h"
-#include "runtime/model/weight_needs.h"
+#include "runtime/model/config/engine_device.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/step/rank_sums.h"
+#include "runtime/model/weights/weight_files.h"
+#include "runtime/model/weights/weight_needs.h"
 
 namespace macrame::runtime::engine {
 
@@ -36,6 +37,7 @@ struct SplitProof {
   const ModelConfig& config;
   ShardPlace place;  // of this rank
   std::shared_ptr<const WeightFiles> files;
+  EngineDevice device = EngineDevice::kCpu;
   int threads = 1;  // of CPU kernels
   // The most that a copied layer may take beside what is loaded; larger ones are not proven. Those
   // that a CPU computes as they are mapped take next to nothing.

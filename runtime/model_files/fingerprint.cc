@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
-#include "runtime/model/config_json.h"
+#include "runtime/model/config/config_json.h"
 #include "runtime/text/safetensors_header.h"
 
 namespace macrame::runtime {

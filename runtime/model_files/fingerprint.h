@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/model/weight_files.h"
+#include "runtime/model/weights/weight_files.h"
 
 namespace macrame::runtime {
 

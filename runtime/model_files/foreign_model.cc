@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
-#include "runtime/model/config_json.h"
-#include "runtime/model/fp8_weights.h"
-#include "runtime/model/packed_weights.h"
+#include "runtime/model/config/config_json.h"
+#include "runtime/model/weights/fp8_weights.h"
+#include "runtime/model/weights/packed_weights.h"
 
 namespace macrame::runtime {
 namespace {

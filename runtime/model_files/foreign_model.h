@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/model.pb.h"
-#include "runtime/model/weight_files.h"
+#include "runtime/model/weights/weight_files.h"
 
 namespace macrame::runtime {
 

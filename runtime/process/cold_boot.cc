@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "mlx/version.h"
-#include "runtime/model/weight_files.h"
+#include "runtime/model/weights/weight_files.h"
 #include "runtime/model_files/fingerprint.h"
 #include "transport/program_path.h"
 

@@ -7,9 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
-#include "runtime/model/slot_tables.h"
-#include "runtime/model/weight_files.h"
-#include "runtime/model/weight_loader.h"
+#include "runtime/model/families/config_file.h"
+#include "runtime/model/step/slot_tables.h"
+#include "runtime/model/weights/weight_files.h"
+#include "runtime/model/weights/weight_loader.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -68,11 +69,11 @@ absl::Status CompareVocabularies(const text::Tokenizer& model, const text::Token
                        : ""));
 }
 
-absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_size,
-                                        const ModelText* text) {
+absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice device,
+                                        int vocab_size, const ModelText* text) {
   CheckedDraft draft;
   draft.name = DraftName(spec);
-  if (mlx::core::default_device() != mlx::core::Device::cpu) {
+  if (UsesMlxGraph(device)) {
     return ReasonStatus(
         absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
         absl::StrCat("no draft model ", draft.name,
@@ -124,14 +125,16 @@ DraftModelTraits DraftTraitsOf(const v1::LaunchSpec& spec, const ModelConfig& dr
 }
 
 uint64_t DraftBytes(const CheckedDraft& draft) {
-  return WeightLoader(draft.files, draft.config, WholePlace(draft.config), [](uint64_t) {})
+  return WeightLoader(draft.files, draft.config, WholePlace(draft.config), EngineDevice::kCpu,
+                      [](uint64_t) {})
       .BytesNeeded();
 }
 
 absl::StatusOr<std::unique_ptr<ModelDrafter>> LoadDraft(
     const v1::LaunchSpec& spec, const CheckedDraft& draft, int threads, Watchdog& watchdog,
     const std::function<void(uint64_t)>& on_progress) {
-  WeightLoader loader(draft.files, draft.config, WholePlace(draft.config), on_progress);
+  WeightLoader loader(draft.files, draft.config, WholePlace(draft.config), EngineDevice::kCpu,
+                      on_progress);
   DrafterOptions options;
   options.traits = DraftTraitsOf(spec, draft.config);
   options.token_end = draft.token_end;

@@ -29,8 +29,8 @@ std::string DraftName(const v1::LaunchSpec& spec);
 
 // `vocab_size`: of the model that it drafts for; `text`: that model's, null where none is needed.
 // DRAFT_MODEL_UNUSABLE on a GPU, DRAFT_VOCABULARY_DIFFERS, and what is wrong with its files.
-absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_size,
-                                        const ModelText* text);
+absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice device,
+                                        int vocab_size, const ModelText* text);
 
 // Nothing when every id means the same token in both; else DRAFT_VOCABULARY_DIFFERS, which names
 // the first ones that don't.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "macrame/v1/rank.pb.h"
-#include "runtime/process/number_types.h"
+#include "runtime/process/engine_overrides.h"
 
 namespace macrame::runtime::engine {
 
@@ -21,7 +21,7 @@ struct GenerateOptions {
   std::string embedding_file{};
   bool json = false;             // one JSON object instead of the text
   int prefill_chunk_tokens = 0;  // 0: the engine's own
-  NumberTypes types{};
+  EngineOverrides types{};
 };
 
 // Returns the process's exit code.

@@ -11,11 +11,12 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/rank_exchange.h"
 #include "runtime/kernels/thread_pool.h"
-#include "runtime/model/pooling.h"
-#include "runtime/model/slot_tables.h"
+#include "runtime/model/families/config_file.h"
+#include "runtime/model/families/pooling.h"
 #include "runtime/model/split_proof.h"
-#include "runtime/model/weight_files.h"
-#include "runtime/model/weight_loader.h"
+#include "runtime/model/step/slot_tables.h"
+#include "runtime/model/weights/weight_files.h"
+#include "runtime/model/weights/weight_loader.h"
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
 #include "runtime/serving/solo_sequence.h"
@@ -31,9 +32,9 @@ using std::chrono::milliseconds;
 constexpr uint32_t kChunkTokensMin = 64;
 
 // The type that hidden states have on this rank, known before anything is loaded.
-WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place,
+WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place, EngineDevice device,
                      const std::shared_ptr<const WeightFiles>& files) {
-  const WeightLoader probe(files, config, place, [](uint64_t) {});
+  const WeightLoader probe(files, config, place, device, [](uint64_t) {});
   return WireTypeOf(probe.activation_type());
 }
 
@@ -56,7 +57,8 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   const uint64_t spare = need.kv_cache_bytes() + need.activation_bytes() + need.headroom_bytes();
   RankExchange sums(*rank.link, rank.config, place, rank.engine->layers().activation_type());
   try {
-    return ProveSplit({rank.config, place, files, rank.engine->limits().threads, spare}, sums);
+    return ProveSplit(
+        {rank.config, place, files, rank.device, rank.engine->limits().threads, spare}, sums);
   } catch (const std::bad_alloc&) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
                         "the system refused memory for the proof of the split");
@@ -121,7 +123,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
     watchdog.Touch();
     if (options.on_progress) options.on_progress(loaded, total);
   };
-  WeightLoader loader(std::move(files), rank.config, place, on_bytes);
+  WeightLoader loader(std::move(files), rank.config, place, rank.device, on_bytes);
   total = loader.BytesNeeded() + (draft.has_value() ? DraftBytes(*draft) : 0);
   if (options.on_progress) options.on_progress(0, total);
   ForwardLimits limits;
@@ -185,6 +187,15 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec) {
   return absl::OkStatus();
 }
 
+EngineDevice ChooseDevice(std::optional<EngineDevice> asked) {
+  namespace mx = mlx::core;
+  if (!asked.has_value()) {
+    return mx::default_device() == mx::Device::cpu ? EngineDevice::kCpu : EngineDevice::kGpu;
+  }
+  mx::set_default_device(*asked == EngineDevice::kGpu ? mx::Device::gpu : mx::Device::cpu);
+  return *asked;
+}
+
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
   if (spec.kv_bits() == 0 || spec.kv_bits() == kKvBitsDefault) return absl::OkStatus();
   if (spec.kv_bits() != kKvBitsNarrow) {
@@ -223,7 +234,9 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
     if (!status.ok()) return status;
     return rank;
   }
-  status = CheckKvBits(spec, mlx::core::default_device() != mlx::core::Device::cpu);
+  const EngineDevice device = ChooseDevice(options.types.device);
+  const bool on_gpu = UsesMlxGraph(device);
+  status = CheckKvBits(spec, on_gpu);
   if (!status.ok()) return status;
   auto place = PlaceOf(spec);
   if (!place.ok()) return place.status();
@@ -231,8 +244,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   auto config = LoadModelConfig(spec.model().path());
   if (!config.ok()) return config.status();
   rank->config = *std::move(config);
-  status = CheckDevice(rank->config, spec.model().path(),
-                       mlx::core::default_device() != mlx::core::Device::cpu);
+  rank->device = device;
+  status = CheckDevice(rank->config, spec.model().path(), on_gpu);
   if (!status.ok()) return status;
   if (!rank->config.has_state()) {
     spec.clear_state_snapshots();
@@ -257,7 +270,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   }
   std::optional<CheckedDraft> draft;
   if (spec.rank() == 0 && spec.has_draft_model() && options.loads_draft_model) {
-    auto checked = CheckDraft(spec, rank->config.vocab_size, rank->text.get());
+    auto checked = CheckDraft(spec, device, rank->config.vocab_size, rank->text.get());
     if (!checked.ok()) return checked.status();
     draft = *std::move(checked);
   }
@@ -267,7 +280,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
     const auto guard = watchdog.Watch("connecting to the gang",
                                       milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
     auto link = GangLink::Form(
-        spec, options.types.wire.value_or(WireTypeFor(rank->config, *place, *files)),
+        spec, options.types.wire.value_or(WireTypeFor(rank->config, *place, device, *files)),
         [&](const std::string& detail) {
           if (options.on_connecting) options.on_connecting(detail);
         },

@@ -14,8 +14,9 @@
 #include "macrame/v1/rank.pb.h"
 #include "runtime/gang/gang_link.h"
 #include "runtime/gang/watchdog.h"
+#include "runtime/model/config/engine_device.h"
+#include "runtime/process/engine_overrides.h"
 #include "runtime/process/exit_codes.h"
-#include "runtime/process/number_types.h"
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/generation_job.h"
@@ -38,6 +39,7 @@ inline constexpr uint32_t kContextMin = 2;
 
 struct BootedRank {
   ModelConfig config;
+  EngineDevice device = EngineDevice::kCpu;
   uint32_t context_length = 0;
   std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
   std::shared_ptr<GangLink> link;
@@ -50,7 +52,7 @@ struct BootOptions {
   bool needs_text = true;
   bool loads_draft_model = false;  // that the spec names, on rank 0
   int prefill_chunk_tokens = kPrefillChunkTokens;
-  NumberTypes types{};
+  EngineOverrides types{};
   int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine
   BoundSockets bound{};  // taken over
   std::function<void(v1::RankPhase)> on_phase;
@@ -66,6 +68,9 @@ struct BootOptions {
 
 // Fills in the limits that a spec leaves at 0. CONFIG_INVALID for what can't be used.
 absl::Status CompleteSpec(v1::LaunchSpec& spec);
+
+// The device of the engine; MLX's default device becomes the same. Engine thread.
+EngineDevice ChooseDevice(std::optional<EngineDevice> asked);
 
 // CONFIG_INVALID for what no rank can, KV_BITS_UNSUPPORTED for what only a CPU can.
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu);

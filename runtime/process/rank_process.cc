@@ -25,7 +25,8 @@ struct RankProcess::Parts {
   char discarded[64];
 };
 
-RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound, const NumberTypes& types)
+RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound,
+                         const EngineOverrides& types)
     : gang_secret_(std::exchange(*spec.mutable_gang_secret(), "")),
       bound_(bound),
       types_(types),
@@ -400,7 +401,7 @@ void RankProcess::WatchGang(GangLink& link) {
   options.limits.unmeasured = std::chrono::milliseconds(spec_.step_timeout_ms());
   // Who waits for a GPU rests too, and a GPU that was idle may take seconds to have its memory
   // back.
-  if (mlx::core::default_device() == mlx::core::Device::gpu) {
+  if (rank_->device == EngineDevice::kGpu) {
     options.limits.resting = options.limits.standing;
   }
   // What its worker does is no work of this process.

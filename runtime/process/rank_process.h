@@ -42,7 +42,7 @@ inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 class RankProcess {
  public:
   explicit RankProcess(v1::LaunchSpec spec, const BoundSockets& bound = {},
-                       const NumberTypes& types = {});
+                       const EngineOverrides& types = {});
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -81,7 +81,7 @@ class RankProcess {
 
   transport::SecretBytes gang_secret_;  // until the gang is being formed
   const BoundSockets bound_;
-  const NumberTypes types_;
+  const EngineOverrides types_;
   const v1::LaunchSpec spec_;  // without it
   transport::AsioDispatcher dispatcher_;
   TerminationMessage termination_message_;

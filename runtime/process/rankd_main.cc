@@ -43,6 +43,7 @@ struct Options {
   uint32_t max_tokens = 64;
   uint32_t context = 0;
   GenerateOptions command;
+  std::string device;
   std::string kv_type;
   bool wire_float32 = false;
   std::string python;
@@ -131,6 +132,10 @@ void AddFlags(CLI::App& app, Options& options) {
                  "with --generate: write the prompt's embedding here, in float32");
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
+  app.add_option("--device", options.device,
+                 "debugging: compute with our CPU kernels, the GPU's graph on MLX's CPU device, or "
+                 "the GPU (default: the GPU where there is one)")
+      ->check(CLI::IsMember({"cpu", "mlx-cpu", "gpu"}));
   app.add_option("--kv-type", options.kv_type,
                  "debugging, on a CPU: keep keys and values in float32, float16 or int8")
       ->check(CLI::IsMember({"float32", "float16", "int8"}));
@@ -140,8 +145,11 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
 }
 
-NumberTypes TypesOf(const Options& options) {
-  NumberTypes types;
+EngineOverrides TypesOf(const Options& options) {
+  EngineOverrides types;
+  if (options.device == "cpu") types.device = EngineDevice::kCpu;
+  if (options.device == "mlx-cpu") types.device = EngineDevice::kMlxCpu;
+  if (options.device == "gpu") types.device = EngineDevice::kGpu;
   if (options.kv_type == "float32") types.kv = kernels::KvType::kFloat32;
   if (options.kv_type == "float16") types.kv = kernels::KvType::kFloat16;
   if (options.kv_type == "int8") types.kv = kernels::KvType::kInt8;

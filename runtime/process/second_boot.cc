@@ -9,7 +9,7 @@
 #include "proto/backends.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
-#include "runtime/model/slot_tables.h"
+#include "runtime/model/step/slot_tables.h"
 #include "runtime/model_files/foreign_model.h"
 #include "runtime/second_engine/worker_script.h"
 #include "runtime/second_engine/worker_stack.h"

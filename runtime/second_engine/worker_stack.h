@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/backends.h"
-#include "runtime/model/layer_stack.h"
+#include "runtime/model/step/layer_stack.h"
 #include "runtime/second_engine/worker_process.h"
 
 namespace macrame::runtime::engine {

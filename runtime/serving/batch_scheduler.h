@@ -54,7 +54,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "proto/monotonic_time.h"
-#include "runtime/model/forward_step.h"
+#include "runtime/model/step/forward_step.h"
 #include "runtime/serving/block_pool.h"
 #include "runtime/serving/cold/cold_tier.h"
 #include "runtime/serving/draft_planner.h"

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "proto/monotonic_time.h"
-#include "runtime/model/forward_step.h"
+#include "runtime/model/step/forward_step.h"
 #include "runtime/serving/draft_gate.h"
 #include "runtime/serving/request_queue.h"
 #include "runtime/serving/step_cost.h"

@@ -8,6 +8,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
+#include "runtime/model/load_layer_stack.h"
 
 namespace macrame::runtime::engine {
 
@@ -18,6 +19,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
                              ForwardLimits limits)
     : config_(config),
       place_(place),
+      device_(loader.device()),
       link_(link),
       watchdog_(watchdog),
       limits_(limits),
@@ -42,6 +44,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerSta
                              GangLink& link, Watchdog& watchdog, ForwardLimits limits)
     : config_(config),
       place_(ShardPlace()),
+      device_(EngineDevice::kCpu),
       link_(link),
       watchdog_(watchdog),
       limits_(std::move(limits)),
@@ -70,7 +73,7 @@ absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request
 
 size_t ForwardEngine::steps_in_flight_max() const {
   // On a GPU a step's work may still be going on when it is handed on.
-  const bool may_overlap = pipeline_.has_value() && mx::default_device() == mx::Device::cpu;
+  const bool may_overlap = pipeline_.has_value() && device_ == EngineDevice::kCpu;
   return may_overlap ? pipeline_->steps_max() : 1;
 }
 

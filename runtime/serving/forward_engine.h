@@ -30,9 +30,11 @@
 #include "runtime/gang/step_codec.h"
 #include "runtime/gang/step_pipeline.h"
 #include "runtime/gang/watchdog.h"
-#include "runtime/model/layer_stack.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/step_observer.h"
+#include "runtime/model/config/engine_device.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/step/layer_stack.h"
+#include "runtime/model/step/step_observer.h"
+#include "runtime/model/weights/weight_loader.h"
 #include "runtime/serving/cold/cold_worker.h"
 
 namespace macrame::runtime::engine {
@@ -130,6 +132,7 @@ class ForwardEngine {
 
   const ModelConfig config_;
   const ShardPlace place_;
+  const EngineDevice device_;
   GangLink& link_;
   Watchdog& watchdog_;
   const ForwardLimits limits_;

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/model/slot_tables.h"
+#include "runtime/model/load_layer_stack.h"
+#include "runtime/model/step/slot_tables.h"
 #include "runtime/serving/sampling/sampler.h"
 
 namespace macrame::runtime::engine {

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "runtime/gang/watchdog.h"
-#include "runtime/model/layer_stack.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/weight_loader.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/step/layer_stack.h"
+#include "runtime/model/weights/weight_loader.h"
 #include "runtime/serving/drafter.h"
 
 namespace macrame::runtime::engine {
@@ -33,7 +33,7 @@ struct DrafterOptions {
 
 class ModelDrafter : public Drafter {
  public:
-  // Loads the weights; the default device must be the CPU. `watchdog` must live as long.
+  // Loads the weights; the loader must be of our CPU kernels. `watchdog` must live as long.
   ModelDrafter(const ModelConfig& config, WeightLoader& loader, Watchdog& watchdog,
                const DrafterOptions& options);
 

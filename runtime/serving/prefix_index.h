@@ -25,7 +25,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "runtime/model/cold_orders.h"
+#include "runtime/model/step/cold_orders.h"
 
 namespace macrame::runtime::engine {
 

@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
-#include "runtime/model/forward_step.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/step/forward_step.h"
 
 namespace macrame::runtime::engine {
 

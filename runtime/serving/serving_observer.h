@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "proto/monotonic_time.h"
-#include "runtime/model/step_observer.h"
+#include "runtime/model/step/step_observer.h"
 
 namespace macrame::runtime::engine {
 

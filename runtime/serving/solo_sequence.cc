@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "proto/check.h"
-#include "runtime/model/slot_tables.h"
+#include "runtime/model/step/slot_tables.h"
 
 namespace macrame::runtime::engine {
 

@@ -39,7 +39,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/model/forward_step.h"
+#include "runtime/model/step/forward_step.h"
 #include "runtime/serving/prefix_index.h"
 
 namespace macrame::runtime::engine {

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "macrame/v1/rank.pb.h"
-#include "runtime/model/step_observer.h"
+#include "runtime/model/step/step_observer.h"
 
 namespace macrame::runtime::engine {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
 
 namespace macrame::runtime::engine {
 

@@ -1,4 +1,5 @@
 #include "runtime/model/families/family.h"
+#include "runtime/model/families/config_file.h"
 
 #include <array>
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
 
 namespace macrame::runtime::engine {
 

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "runtime/model/model_config.h"
-#include "runtime/model/rope.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/config/rope.h"
 
 namespace macrame::runtime::engine {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/cold_orders.h"
+#include "runtime/model/step/cold_orders.h"
 
 namespace macrame::runtime::engine {
 

@@ -27,7 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "proto/monotonic_time.h"
-#include "runtime/model/cold_orders.h"
+#include "runtime/model/step/cold_orders.h"
 #include "runtime/serving/cold/cold_event.h"
 #include "runtime/serving/prefix_index.h"
 

@@ -16,7 +16,7 @@ namespace macrame::planner {
 namespace {
 
 // What a rank of rankd gets of [0, whole) for slices [begin, end) of `count`: as near to its part
-// as whole units allow (runtime/model/tensor_cut.h).
+// as whole units allow (runtime/model/cuts/tensor_cut.h).
 uint64_t NearestCut(uint64_t whole, uint64_t unit, uint64_t begin, uint64_t end, uint64_t count) {
   const auto cut = [&](uint64_t slice) {
     const uint64_t units = (whole + unit - 1) / unit;

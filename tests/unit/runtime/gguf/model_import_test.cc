@@ -12,7 +12,7 @@
 #include "proto/reasons.h"
 #include "runtime/gguf/float16.h"
 #include "runtime/gguf/gguf_file.h"
-#include "runtime/model/weight_files.h"
+#include "runtime/model/weights/weight_files.h"
 #include "tests/unit/runtime/gguf/gguf_writer.h"
 
 namespace macrame::runtime::gguf {

@@ -33,7 +33,7 @@ TEST_P(FamilyBatchTest, BitsDoNotDependOnWhatElseRuns) {
   if (model.config.has_state()) GTEST_SKIP() << "recurrent_state_test has those";
   NoRankSums alone;
   const ShardPlace place = PlacesOf({1}, model.config.layer_count)[0];
-  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
   CpuModel stack(model.config, place, loader, alone,
                  {.blocks_total = 8, .context_length = 128, .threads = 2});
   const std::vector<int32_t> all = Tokens(0, 40), others = Tokens(50, 9);

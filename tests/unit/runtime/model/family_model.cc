@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "proto/check.h"
-#include "runtime/model/model_config.h"
-#include "runtime/model/weight_needs.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/families/config_file.h"
+#include "runtime/model/weights/weight_needs.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {

@@ -44,7 +44,7 @@ TEST_P(FamilySplitTest, StagesOneAfterTheOtherGiveTheSameBits) {
     place.embeds = begin == 0;
     place.has_head = end == model.config.layer_count;
     EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
-    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
     return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
   };
   const int layers = model.config.layer_count;
@@ -75,7 +75,7 @@ TEST(FamilySplitsTest, WhatLaterStagesReadIsHandedOn) {
                                        const std::optional<mx::array>& given) {
     place.embeds = place.layer_begin == 0;
     place.has_head = place.layer_end == layers;
-    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
     Stack stack(model.config, place, loader, sums, {.blocks_total = 4, .context_length = 128});
     EXPECT_TRUE(stack.Begin(step).ok());
     mx::array out = stack.Run(given.has_value() ? *given : stack.Embed(ids), step);

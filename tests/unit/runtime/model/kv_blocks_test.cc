@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "runtime/model/cpu_kv_blocks.h"
-#include "runtime/model/mlx_kv_blocks.h"
+#include "runtime/model/cpu/kv_blocks.h"
+#include "runtime/model/mlx/kv_blocks.h"
 
 namespace macrame::runtime::engine {
 namespace {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/families/config_file.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"

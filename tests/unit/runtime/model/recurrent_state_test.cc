@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/cpu_model.h"
-#include "runtime/model/decoder.h"
-#include "runtime/model/recurrent_cut.h"
+#include "runtime/model/cpu/cpu_model.h"
+#include "runtime/model/cuts/recurrent_cut.h"
+#include "runtime/model/mlx/decoder.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
@@ -39,7 +39,7 @@ class RecurrentStateTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Stack> Load(int threads = 1, int sequences_max = 3) {
     const ShardPlace place{0, model_.config.layer_count};
     EXPECT_TRUE(CheckWeights(model_.config, place, *model_.files).ok());
-    WeightLoader loader(model_.files, model_.config, place, [](uint64_t) {});
+    WeightLoader loader(model_.files, model_.config, place, EngineDevice::kCpu, [](uint64_t) {});
     const LayerStackOptions options{.blocks_total = 16,
                                     .context_length = 256,
                                     .threads = threads,

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/weight_files.h"
+#include "runtime/model/weights/weight_files.h"
 
 namespace macrame::runtime::engine {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/cpu_sparse_index.h"
+#include "runtime/model/cpu/sparse_index.h"
 #include "tests/unit/runtime/model/reference_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
@@ -188,7 +188,7 @@ TEST(ReferencesTest, AnIndexerChoosesAmongMorePositionsThanOneBatch) {
   const std::vector<double> all =
       ReferenceModel(json::parse(written.at("config.json")), *model.files).Logits(tokens);
   const ShardPlace place{0, 1};
-  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
   NoRankSums alone;
   CpuModel ours(model.config, place, loader, alone,
                 {.blocks_total = 40, .context_length = 1280, .threads = 2});

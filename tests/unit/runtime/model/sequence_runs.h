@@ -20,7 +20,7 @@ inline std::unique_ptr<CpuModel> Load(const Model& model, int begin, int end) {
   place.embeds = begin == 0;
   place.has_head = end == model.config.layer_count;
   EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
-  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
   const LayerStackOptions options{.blocks_total = 16, .context_length = 256};
   return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
-#include "runtime/model/weight_loader.h"
+#include "runtime/model/weights/weight_loader.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
@@ -94,7 +94,8 @@ TEST(SplitProofOfExpertsTest, EightBitFloatsAreProvenWithAFew) {
     some.experts_stored = some.experts.count;
     some.experts.count = experts;
     EXPECT_TRUE(CheckWeights(some, layer, *model.files).ok());
-    return WeightLoader(model.files, some, layer, [](uint64_t) {}).BytesNeeded();
+    return WeightLoader(model.files, some, layer, EngineDevice::kCpu, [](uint64_t) {})
+        .BytesNeeded();
   };
   const uint64_t few = bytes_with(2), expert = uint64_t{3} * 64 * 96 * 2;
   EXPECT_EQ(bytes_with(6) - few, 4 * (expert + 64 * 2));  // and their rows of the router

@@ -13,9 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/model/cpu_model.h"
-#include "runtime/model/decoder.h"
-#include "runtime/model/weight_files.h"
+#include "runtime/model/cpu/cpu_model.h"
+#include "runtime/model/families/config_file.h"
+#include "runtime/model/mlx/decoder.h"
+#include "runtime/model/weights/weight_files.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {
@@ -100,7 +101,8 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
   const absl::Status good = CheckWeights(model.config, place, *model.files);
   EXPECT_TRUE(good.ok()) << good.ToString();
   uint64_t read = 0;
-  WeightLoader loader(model.files, model.config, place, [&](uint64_t bytes) { read += bytes; });
+  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu,
+                      [&](uint64_t bytes) { read += bytes; });
   const LayerStackOptions options{
       .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};
   Stack stack(model.config, place, loader, sums, options);

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/model/mlx_kv_blocks.h"
+#include "runtime/model/mlx/kv_blocks.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/sequence_runs.h"
@@ -28,7 +28,7 @@ template <typename Stack>
 std::unique_ptr<Stack> LoadAs(const Model& model) {
   static NoRankSums alone;
   const ShardPlace place{0, model.config.layer_count};
-  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
   return std::make_unique<Stack>(model.config, place, loader, alone, kOptions);
 }
 

@@ -159,7 +159,7 @@ TEST(TensorSplitTest, StagesOfALatentModelAreTheWholeModel) {
       .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};
   const auto load = [&](const ShardPlace& place) {
     EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
-    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
     return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
   };
   ShardPlace front{0, 2}, back{2, 3};
@@ -235,7 +235,7 @@ TEST(TensorSplitTest, EmbeddingsKeepEveryBit) {
   const std::vector<ShardPlace> places = PlacesOf({1, 1, 2}, 2);
   const LayerStackOptions options{.blocks_total = 4, .context_length = 128};
   const auto load = [&](const ShardPlace& place, RankSums& sums) {
-    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
     return CpuModel(model.config, place, loader, sums, options);
   };
   std::vector<int32_t> ids;
@@ -267,7 +267,8 @@ TEST(TensorSplitTest, EachOfTwoRanksReadsHalfOfTheWeights) {
     shape.tied = tied;
     const Model model(shape);
     const auto needed = [&](const ShardPlace& place) {
-      return WeightLoader(model.files, model.config, place, [](uint64_t) {}).BytesNeeded();
+      return WeightLoader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {})
+          .BytesNeeded();
     };
     uint64_t vectors = 0;
     for (const auto& [name, tensor] : model.files->tensors()) {

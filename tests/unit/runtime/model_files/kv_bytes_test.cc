@@ -8,7 +8,7 @@
 #include "planner/memory_model.h"
 #include "planner/offline/catalogue.h"
 #include "runtime/kernels/kv_view.h"
-#include "runtime/model/cpu_kv_blocks.h"
+#include "runtime/model/cpu/kv_blocks.h"
 #include "runtime/model_files/model_description.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/sequence_runs.h"

@@ -16,7 +16,8 @@
 #include <thread>
 
 #include "proto/check.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/families/config_file.h"
 #include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {

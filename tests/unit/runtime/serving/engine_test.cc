@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "proto/reasons.h"
-#include "runtime/model/decoder.h"
+#include "runtime/model/mlx/decoder.h"
 #include "runtime/process/rank_boot.h"
 #include "runtime/serving/generation_job.h"
 #include "runtime/serving/solo_sequence.h"

@@ -1,0 +1,138 @@
+#include "runtime/model/weights/linear.h"
+
+#include <cstddef>
+
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/primitives.h"
+#include "proto/check.h"
+#include "runtime/kernels/matmul.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+
+// y = x · Wᵀ over a view, as a node of MLX's graph.
+class KernelMultiply : public mx::UnaryPrimitive {
+ public:
+  KernelMultiply(mx::Stream stream, kernels::MatrixView view, std::shared_ptr<const void> owner)
+      : UnaryPrimitive(stream), view_(view), owner_(std::move(owner)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    const mx::array& x = inputs[0];
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    encoder.set_input_array(x);
+    encoder.set_output_array(out);
+    encoder.dispatch([view = view_, owner = owner_, from = x.data<float>(), to = out.data<float>(),
+                      count = x.size() / view_.columns] {
+      // One thread, that of the stream, and what it needs from one product to the next.
+      thread_local kernels::ThreadPool pool(1);
+      thread_local kernels::Activations activations;
+      thread_local kernels::Scratch scratch;
+      activations.Set(from, count, view.columns);
+      kernels::MultiplyTransposed(pool, view, activations, to, scratch);
+    });
+  }
+  void eval_gpu(const std::vector<mx::array>&, mx::array&) override {
+    MACRAME_CHECK(false) << "a CPU kernel was placed on a GPU stream";
+  }
+  const char* name() const override { return "KernelMultiply"; }
+
+ private:
+  const kernels::MatrixView view_;
+  const std::shared_ptr<const void> owner_;
+};
+
+}  // namespace
+
+mx::Dtype ActivationType(mx::Dtype model_type, EngineDevice device) {
+  return UsesMlxGraph(device) ? model_type : mx::float32;
+}
+
+Linear::Linear(kernels::MatrixView view, std::shared_ptr<const void> owner,
+               std::optional<mx::array> bias)
+    : view_(view), owner_(std::move(owner)), bias_(std::move(bias)) {}
+
+kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size_t count) {
+  const auto past = [&](const void* data, size_t row_bytes) {
+    return static_cast<const std::byte*>(data) + begin * row_bytes;
+  };
+  kernels::MatrixView part = matrix;
+  part.rows = count;
+  part.weights = past(matrix.weights, kernels::WeightRowBytes(matrix));
+  if (matrix.bits == 0) return part;
+  part.scales = past(matrix.scales, kernels::ScaleRowBytes(matrix));
+  if (matrix.biases != nullptr) {
+    part.biases = past(matrix.biases, kernels::ScaleRowBytes(matrix));
+  }
+  return part;
+}
+
+const char* MlxModeOf(const QuantizationTraits& traits) {
+  return traits.mode == QuantizationMode::kMxfp4 ? "mxfp4" : "affine";
+}
+
+Linear::Linear(mx::array weight, std::optional<mx::array> scales, std::optional<mx::array> biases,
+               const QuantizationTraits& traits, std::optional<mx::array> bias)
+    : weight_(std::move(weight)),
+      scales_(std::move(scales)),
+      biases_(std::move(biases)),
+      mode_(MlxModeOf(traits)),
+      bias_(std::move(bias)) {
+  view_.rows = weight_->shape(0);
+  view_.bits = traits.bits;
+  view_.group_size = traits.group_size;
+}
+
+int Linear::rows() const { return static_cast<int>(view_.rows); }
+
+mx::array Linear::Apply(const mx::array& x) const {
+  mx::array y = [&] {
+    if (x.shape(-1) == 0) {  // the part of a rank without a unit of work
+      mx::Shape shape = x.shape();
+      shape.back() = rows();
+      return mx::zeros(shape, x.dtype());
+    }
+    if (owner_ != nullptr) {
+      mx::Shape shape = x.shape();
+      shape.back() = rows();
+      const mx::Stream stream = mx::default_stream(mx::Device::cpu);
+      return mx::array(std::move(shape), mx::float32,
+                       std::make_shared<KernelMultiply>(stream, view_, owner_),
+                       {mx::contiguous(mx::astype(x, mx::float32))});
+    }
+    if (scales_.has_value()) {
+      return mx::quantized_matmul(x, *weight_, *scales_, biases_, /*transpose=*/true,
+                                  view_.group_size, view_.bits, mode_);
+    }
+    return mx::matmul(x, mx::transpose(*weight_));
+  }();
+  return bias_.has_value() ? mx::add(y, *bias_) : y;
+}
+
+mx::array Linear::Floats() const {
+  MACRAME_CHECK(weight_.has_value()) << "weights that kernels read in place";
+  if (!scales_.has_value()) return *weight_;
+  return mx::dequantize(*weight_, *scales_, biases_, view_.group_size, view_.bits, mode_);
+}
+
+mx::array Linear::Rows(std::span<const int32_t> ids, mx::Dtype type) const {
+  const int count = static_cast<int>(ids.size());
+  if (owner_ != nullptr) {
+    std::vector<float> rows(ids.size() * view_.columns);
+    kernels::GatherRows(view_, ids.data(), ids.size(), rows.data());
+    return mx::astype(mx::array(rows.data(), {1, count, static_cast<int>(view_.columns)}), type);
+  }
+  const mx::array index(ids.data(), {1, count}, mx::int32);
+  const mx::array picked = mx::take(*weight_, index, 0);
+  if (!scales_.has_value()) return mx::astype(picked, type);
+  const auto biases =
+      biases_.has_value() ? std::optional(mx::take(*biases_, index, 0)) : std::nullopt;
+  return mx::astype(mx::dequantize(picked, mx::take(*scales_, index, 0), biases, view_.group_size,
+                                   view_.bits, mode_),
+                    type);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,268 @@
+#include "runtime/model/weights/weight_files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+#include "runtime/model/weights/joined_experts.h"
+#include "runtime/text/safetensors_header.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kIndexBytesMax = size_t{64} << 20;
+
+absl::Status Broken(std::string message) {
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken, std::move(message));
+}
+
+absl::Status Missing(std::string message) {
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelFileMissing, std::move(message));
+}
+
+// The shards that the index names. A name is a file of the same folder, nothing else.
+absl::StatusOr<std::set<std::string>> ReadIndex(const fs::path& path) {
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error || bytes > kIndexBytesMax) return Broken(absl::StrCat(path.string(), " can't be read"));
+  std::ifstream file(path, std::ios::binary);
+  const auto index = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    return Broken(absl::StrCat(path.string(), " holds no 'weight_map'"));
+  }
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : index["weight_map"].items()) {
+    if (!shard.is_string() || shard.get<std::string>().find('/') != std::string::npos ||
+        shard.get<std::string>().empty()) {
+      return Broken(absl::StrCat(path.string(), ": tensor '", tensor, "' is in ",
+                                 shard.is_string() ? shard.dump() : "something",
+                                 ", which is not the name of a file"));
+    }
+    shards.insert(shard.get<std::string>());
+  }
+  return shards;
+}
+
+absl::StatusOr<std::set<std::string>> ListShards(const std::string& folder) {
+  const fs::path index = fs::path(folder) / "model.safetensors.index.json";
+  std::error_code error;
+  if (fs::exists(index, error)) {
+    auto shards = ReadIndex(index);
+    if (!shards.ok()) return shards;
+    for (const std::string& shard : *shards) {
+      if (!fs::exists(fs::path(folder) / shard, error)) {
+        return Missing(absl::StrCat(folder, "/", shard, ", which ", index.filename().string(),
+                                    " names, is not there"));
+      }
+    }
+    return shards;
+  }
+  std::set<std::string> shards;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    // A Mac leaves a hidden "._NAME" beside each file that it copies to a foreign file system.
+    const std::string name = it->path().filename().string();
+    const bool is_hidden = name.compare(0, 1, ".") == 0;
+    if (!is_hidden && it->path().extension() == ".safetensors") shards.insert(name);
+  }
+  if (shards.empty()) return Missing(absl::StrCat(folder, " holds no *.safetensors file"));
+  return shards;
+}
+
+}  // namespace
+
+std::string TextTensorName(std::string_view stored) {
+  constexpr std::string_view kInside = "model.language_model.", kBefore = "language_model.";
+  if (stored.substr(0, kInside.size()) == kInside) {
+    return "model." + std::string(stored.substr(kInside.size()));
+  }
+  if (stored.substr(0, kBefore.size()) == kBefore)
+    return std::string(stored.substr(kBefore.size()));
+  // Nemotron's.
+  constexpr std::string_view kBackbone = "backbone.", kEmbeddings = "backbone.embeddings",
+                             kNorm = "backbone.norm_f";
+  if (stored.substr(0, kEmbeddings.size()) == kEmbeddings) {
+    return "model.embed_tokens" + std::string(stored.substr(kEmbeddings.size()));
+  }
+  if (stored.substr(0, kNorm.size()) == kNorm) {
+    return "model.norm" + std::string(stored.substr(kNorm.size()));
+  }
+  if (stored.substr(0, kBackbone.size()) == kBackbone) {
+    return "model." + std::string(stored.substr(kBackbone.size()));
+  }
+  // A map of residual streams has no module of its own.
+  constexpr std::string_view kStreams = "_hc.fn";
+  if (stored.size() > kStreams.size() &&
+      stored.substr(stored.size() - kStreams.size()) == kStreams) {
+    return std::string(stored) + ".weight";
+  }
+  return std::string(stored);
+}
+
+namespace {
+
+// Of DeepSeek-V4.1 as published, in MLX's words. Each part is replaced once, in this order.
+std::string PublishedName(const std::string& stored) {
+  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {".attn.", ".self_attn."},
+      {".ffn.", ".mlp."},
+      {".attn_norm.", ".input_layernorm."},
+      {".ffn_norm.", ".post_attention_layernorm."},
+      {".hc_attn_", ".attn_hc."},
+      {".hc_ffn_", ".ffn_hc."},
+      {".attn_sink", ".sinks"},
+      {".wq_a.", ".q_a_proj."},
+      {".wq_b.", ".q_b_proj."},
+      {".wkv.", ".kv_proj."},
+      {".wgate.", ".gate_proj."},
+      {".wo_a.", ".o_a_proj."},
+      {".wo_b.", ".o_b_proj."},
+      {".q_norm.", ".q_a_norm."},
+      {".compressor.norm.", ".compressor.kv_norm."},
+      {".indexer.wk.", ".indexer.k_proj."},
+      {".gate.bias", ".gate.e_score_correction_bias"},
+      {".w1.", ".gate_proj."},
+      {".w2.", ".down_proj."},
+      {".w3.", ".up_proj."},
+  };
+  if (stored == "head.weight") return "lm_head.weight";
+  if (stored == "embed.weight") return "model.embed_tokens.weight";
+  std::string name = "model." + stored;
+  for (const auto& [from, to] : kParts) {
+    const size_t at = name.find(from);
+    // Those that route images' tokens (".gate.bias_vl") keep their name.
+    const bool is_end = at != std::string::npos && at + from.size() == name.size();
+    if (at == std::string::npos || (from == ".gate.bias" && !is_end)) continue;
+    name.replace(at, from.size(), to);
+  }
+  return TextTensorName(name);
+}
+
+bool EndsWith(const std::string& text, std::string_view ending) {
+  return text.size() > ending.size() &&
+         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+// Two 4-bit floats a byte, as [rows, columns / 2].
+bool IsPackedFp4(const StoredTensor& tensor) {
+  return (tensor.dtype == "I8" || tensor.dtype == "U8" || tensor.dtype == "F4") &&
+         tensor.shape.size() == 2 && tensor.shape[1] % 4 == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::string& folder) {
+  const auto shards = ListShards(folder);
+  if (!shards.ok()) return shards.status();
+  if (shards->size() > kShardsMax) {
+    return Broken(absl::StrCat(folder, " holds ", shards->size(), " shards, above ", kShardsMax));
+  }
+  std::shared_ptr<WeightFiles> files(new WeightFiles);
+  files->folder_ = folder;
+  for (const std::string& shard : *shards) {
+    const absl::Status status = files->Map(absl::StrCat(folder, "/", shard));
+    if (!status.ok()) return status;
+  }
+  files->NameBareTensors();
+  files->NamePublishedTensors();
+  files->tensors_ = SplitJoinedExperts(files->tensors_);
+  return files;
+}
+
+void WeightFiles::NamePublishedTensors() {
+  if (Find("embed.weight") == nullptr || Find("layers.0.attn.wq_a.weight") == nullptr) return;
+  std::map<std::string, StoredTensor, std::less<>> named;
+  for (const auto& [name, tensor] : tensors_) {
+    StoredTensor own = tensor;
+    const bool is_scale = EndsWith(name, ".scale"), is_weight = EndsWith(name, ".weight");
+    const std::string module = name.substr(0, name.rfind('.'));
+    const StoredTensor* weight = is_scale ? Find(module + ".weight") : nullptr;
+    own.name = PublishedName(weight == nullptr ? name : module + ".weight");
+    if (is_weight && IsPackedFp4(tensor) && Find(module + ".scale") != nullptr) {
+      own.dtype = "U32";
+      own.shape[1] /= 4;
+    } else if (weight != nullptr && IsPackedFp4(*weight)) {
+      own.name = own.name.substr(0, own.name.rfind('.')) + ".scales";
+      if (own.dtype == "F8_E8M0") own.dtype = "U8";
+    } else if (weight != nullptr) {
+      own.name += "_scale";
+    }
+    std::string key = own.name;
+    named.emplace(std::move(key), std::move(own));
+  }
+  tensors_ = std::move(named);
+}
+
+void WeightFiles::NameBareTensors() {
+  if (Find("embed_tokens.weight") == nullptr) return;
+  std::map<std::string, StoredTensor, std::less<>> named;
+  is_bare_ = true;
+  for (auto& [name, tensor] : tensors_) {
+    const bool is_head = name.compare(0, 8, "lm_head.") == 0;
+    if (is_head) is_bare_ = false;
+    if (!is_head) tensor.name = absl::StrCat("model.", name);
+    std::string own = tensor.name;
+    named.emplace(std::move(own), std::move(tensor));
+  }
+  tensors_ = std::move(named);
+}
+
+absl::Status WeightFiles::Map(const std::string& path) {
+  auto header = text::ReadSafetensorsHeader(path);
+  if (!header.ok()) return header.status();
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return Missing(absl::StrCat(path, ": ", std::strerror(errno)));
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) != header->file_bytes) {
+    close(fd);
+    return Broken(absl::StrCat(path, " changed while it was being read"));
+  }
+  const size_t bytes = static_cast<size_t>(info.st_size);
+  void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int map_error = errno;
+  close(fd);
+  if (address == MAP_FAILED) {
+    return Broken(absl::StrCat(path, " can't be mapped: ", std::strerror(map_error)));
+  }
+  mappings_.push_back({address, bytes});
+  for (auto& tensor : header->tensors) {
+    StoredTensor stored;
+    stored.name = TextTensorName(tensor.name);
+    stored.dtype = tensor.dtype;
+    stored.shape.assign(tensor.shape.begin(), tensor.shape.end());
+    stored.data = static_cast<const std::byte*>(address) + tensor.begin;
+    stored.begin = tensor.begin;
+    stored.bytes = tensor.end - tensor.begin;
+    stored.file = path;
+    const auto [existing, added] = tensors_.emplace(stored.name, stored);
+    if (!added) {
+      return Broken(absl::StrCat("tensor '", stored.name, "' is both in ", existing->second.file,
+                                 " and in ", path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+WeightFiles::~WeightFiles() {
+  for (const Mapping& mapping : mappings_) munmap(mapping.address, mapping.bytes);
+}
+
+const StoredTensor* WeightFiles::Find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+}  // namespace macrame::runtime::engine
