@@ -1,6 +1,5 @@
 #include "runtime/model/mlx/block_index.h"
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -39,18 +38,10 @@ MlxBlockIndex::MlxBlockIndex(const ModelConfig& config, const ShardPlace& place,
       query_norm_(*loader.LoadVector(needs.query_norm)),
       key_norm_(*loader.LoadVector(needs.key_norm)) {}
 
-MlxBlockIndex::Rows MlxBlockIndex::Rows::Part(int begin, int end) const {
-  const auto part = [&](const mx::array& all) {
-    return mx::slice(all, {0, 0, begin, 0}, {1, all.shape(1), end, all.shape(3)});
-  };
-  return {part(queries), part(keys)};
-}
-
-MlxBlockIndex::Rows MlxBlockIndex::Project(const mx::array& x) const {
-  const int rows = x.shape(0), dim = traits_.dim;
+MlxBlockIndex::Rows MlxBlockIndex::Project(const mx::array& x, const StepRows& rows) const {
   const auto normed = [&](const Linear& map, int heads, const mx::array& norm) {
-    const mx::array by_head = mx::reshape(map.Apply(x), {1, rows, heads, dim});
-    return mx::transpose(mx::fast::rms_norm(by_head, norm, norm_eps_), {0, 2, 1, 3});
+    const mx::array by_head = mx::reshape(map.Apply(x), {x.shape(0), heads, traits_.dim});
+    return rows.Laid(mx::fast::rms_norm(by_head, norm, norm_eps_), heads, traits_.dim);
   };
   return {normed(query_, heads_, query_norm_), normed(key_, 1, key_norm_)};
 }
@@ -83,10 +74,9 @@ std::optional<mx::array> MlxBlockIndex::Choose(const mx::array& queries, const m
 }
 
 mx::array MlxBlockIndex::Attend(const mx::array& queries, const mx::array& keys,
-                                const mx::array& values, const mx::array& mask) const {
+                                const mx::array& values, float scale, const mx::array& mask) const {
   const int kv_heads = keys.shape(1), group = queries.shape(1) / kv_heads;
   const int first = first_kv_ / each_;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(queries.shape(3)));
   std::vector<mx::array> mixed;
   for (int head = 0; head < kv_heads; ++head) {
     const int index = (first_kv_ + head) / each_ - first;

@@ -7,6 +7,7 @@
 
 #include "mlx/mlx.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/weights/linear.h"
 #include "runtime/model/weights/weight_loader.h"
 #include "runtime/model/weights/weight_needs.h"
@@ -20,12 +21,11 @@ class MlxBlockIndex {
                 WeightLoader& loader);
 
   struct Rows {
-    mlx::core::array queries;  // [1, this rank's index heads, rows, dim]
-    mlx::core::array keys;     // [1, 1, rows, dim]
-    Rows Part(int begin, int end) const;
+    mlx::core::array queries;  // of this rank's index heads
+    mlx::core::array keys;     // of one
   };
-  // Of x [rows, hidden], normed and not yet turned.
-  Rows Project(const mlx::core::array& x) const;
+  // Of x [rows, hidden], normed, laid out and not yet turned.
+  Rows Project(const mlx::core::array& x, const StepRows& rows) const;
 
   // Of turned queries at [begin, begin + count) and the turned keys of all positions up to there:
   // [1, index heads, count, begin + count], true where a position is attended to. Unset: each row
@@ -34,7 +34,8 @@ class MlxBlockIndex {
                                          const mlx::core::array& keys, int begin) const;
   // Attention of queries [1, heads, count, dim] under that mask.
   mlx::core::array Attend(const mlx::core::array& queries, const mlx::core::array& keys,
-                          const mlx::core::array& values, const mlx::core::array& mask) const;
+                          const mlx::core::array& values, float scale,
+                          const mlx::core::array& mask) const;
 
  private:
   const BlockIndexTraits traits_;

@@ -15,12 +15,14 @@
 #include "mlx/mlx.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/cuts/carried.h"
-#include "runtime/model/mlx/block_index.h"
+#include "runtime/model/mlx/attention.h"
 #include "runtime/model/mlx/experts.h"
-#include "runtime/model/mlx/kv_blocks.h"
+#include "runtime/model/mlx/kv_pools.h"
 #include "runtime/model/mlx/latent_attention.h"
 #include "runtime/model/mlx/layer_input.h"
 #include "runtime/model/mlx/recurrent.h"
+#include "runtime/model/mlx/rope.h"
+#include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/rank_sums.h"
 #include "runtime/model/step/slot_states.h"
@@ -44,15 +46,15 @@ class Decoder : public LayerStack {
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
   // A rank without heads, or without layers that attend, keeps nothing.
-  size_t stored_block_bytes() const override { return has_blocks() ? blocks_.block_bytes() : 0; }
+  size_t stored_block_bytes() const override { return has_blocks() ? pools_.block_bytes() : 0; }
   void ReadBlock(int32_t block, std::span<std::byte> out) const override {
-    if (has_blocks()) blocks_.Read(block, out);
+    if (has_blocks()) pools_.Read(block, out);
   }
   void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
-    if (has_blocks()) blocks_.Write(block, bytes);
+    if (has_blocks()) pools_.Write(block, bytes);
   }
   std::string kv_layout() const override {
-    return "mlx, " + (has_blocks() ? blocks_.layout() : "no heads") + rope_layout_;
+    return "mlx, " + (has_blocks() ? pools_.layout() : "no heads") + rope_layout_;
   }
 
  private:
@@ -73,48 +75,40 @@ class Decoder : public LayerStack {
     mlx::core::array router_norm;  // of what the router sees
   };
   struct Layer {
-    // Unset where there is a latent cache or a state; k and v too where the layer attends to
-    // another one's, v where keys are values.
-    std::optional<Linear> q, k, v;
+    // One of them at most; none where this rank has no heads, or the layer no first half.
+    std::optional<MlxAttention> attention;
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
-    std::optional<MlxBlockIndex> block_index;  // beside q, k and v
-    std::optional<Linear> o;                   // unset: the layer has no first half
+    std::optional<Linear> o;  // unset: the layer has no first half
     std::optional<std::variant<Dense, MlxExperts>> feed;
     std::optional<Beside> beside;
     std::optional<MlxLayerInput> input;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
-    std::optional<mlx::core::array> q_norm, k_norm;
-    std::optional<mlx::core::array> sinks;   // of this rank's heads
     std::optional<mlx::core::array> scalar;  // of what the layer gives
-    int sliding_window;
-    RopeUse rope;
-    HeadTraits traits;
-    int heads, kv_heads;  // of this rank; it may have none
-    int number;           // in the model
-    int kv;               // of its keys and values in blocks_; -1: this rank has none of them
-    int index;            // of its indexer's keys there, where `block_index` is set
-    bool is_read;         // its keys and values are handed on
+    int number;                              // in the model
+    int kv;        // of its keys and values in pools_; -1: this rank has none of them
+    bool is_read;  // its keys and values are passed to the next stage
   };
   Layer LoadLayer(int layer, WeightLoader& loader) const;
   std::optional<Beside> LoadBeside(const LayerNeeds& needs, WeightLoader& loader) const;
-  // A layer's place in blocks_.
+  std::optional<MlxAttention> LoadAttention(int layer, const LayerNeeds& needs,
+                                            WeightLoader& loader) const;
+  // A layer's place in pools_.
   int KvIndexOf(int layer) const;
   // These rows of a table [vocabulary, columns], of all ranks.
   mlx::core::array Lookup(const Linear& table, int columns, std::span<const int32_t> ids);
   // What came from the stage before, and what goes to the next.
-  void TakeCarried(const mlx::core::array& given, const ForwardStep& step);
+  void TakeCarried(const mlx::core::array& given, AttentionStep& step);
   mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
-  // A layer's keys and values of one sequence, [1, heads, count, dim] each, as they are stored.
-  void KeepForLater(const Layer& layer, const mlx::core::array& keys,
-                    const mlx::core::array& values);
+  // A layer's keys and values of this step, laid out, as the next stage takes them.
+  mlx::core::array RowsOf(const Layer& layer, const KvWritten& own, const StepRows& rows) const;
+  // By what each row's queries are multiplied besides; unset: 1.
+  std::optional<mlx::core::array> QueryScales(const ForwardStep& step, const StepRows& rows) const;
   // What a layer's first half adds; `recurring` counts this rank's layers so far.
   mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden,
-                             const ForwardStep& step, size_t& recurring);
-  mlx::core::array Attend(const Layer& layer, const mlx::core::array& x, const ForwardStep& step);
-  mlx::core::array AttendLatent(const Layer& layer, const mlx::core::array& x,
-                                const ForwardStep& step);
+                             const ForwardStep& step, AttentionStep& shared, size_t& recurring);
+  mlx::core::array Attend(const Layer& layer, const mlx::core::array& x, AttentionStep& step);
   mlx::core::array AttendToNothing(const Layer& layer, const mlx::core::array& x) const;
   // What goes through the norm behind a layer's second half, and to the hidden state.
   mlx::core::array SecondHalf(const Layer& layer, const mlx::core::array& hidden) const;
@@ -128,35 +122,6 @@ class Decoder : public LayerStack {
   mlx::core::array NormRows(const mlx::core::array& hidden, std::span<const int32_t> rows) const;
   mlx::core::array Normed(const mlx::core::array& x,
                           const std::optional<mlx::core::array>& norm) const;
-  // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.
-  void NormWhole(const Layer& layer, mlx::core::array& queries, mlx::core::array& keys) const;
-  // One sequence's part of it: [1, heads, count, dim] each; `number`: of the segment in its step.
-  struct Projected {
-    mlx::core::array queries;
-    std::optional<mlx::core::array> keys, values;  // unset: another layer's are there
-    std::optional<MlxBlockIndex::Rows> index{};
-  };
-  Projected Project(const Layer& layer, const mlx::core::array& x,
-                    std::optional<mlx::core::array>& gate) const;
-  mlx::core::array Mix(const Layer& layer, const Segment& segment, size_t number,
-                       const Projected& part);
-  // The positions that queries of a sequence attend to by the layer's indexer; unset: all.
-  std::optional<mlx::core::array> ChosenBy(const Layer& layer, const Segment& segment,
-                                           const MlxBlockIndex::Rows& index);
-  // A rotary form as MLX takes it.
-  struct Rope {
-    RopeTraits traits;
-    float position_scale;
-    std::optional<mlx::core::array> divisors;    // unset: theta says it
-    std::optional<mlx::core::array> magnitudes;  // of a head's dimensions; unset: 1
-    mlx::core::array Rotate(const mlx::core::array& x, int begin) const {
-      return Rotate(x, begin, traits.interleaved);
-    }
-    mlx::core::array Rotate(const mlx::core::array& x, int begin, bool interleaved) const;
-  };
-  static Rope MakeRope(const RopeTraits& traits, int head_dim, int context_length);
-  mlx::core::array Rotate(const Layer& layer, const mlx::core::array& x, int begin) const;
-
   const ModelConfig config_;
   const ShardPlace place_;
   RankSums& sums_;
@@ -165,24 +130,18 @@ class Decoder : public LayerStack {
   SlotStates slot_states_;
   MlxStates states_;
   const CarriedRow in_, out_;
-  const std::vector<int> kv_layers_;  // whose keys and values are in blocks_, in their order
-  MlxKvBlocks blocks_;
+  const std::vector<int> kv_layers_;  // whose keys and values are in pools_, in their order
+  KvPools pools_;
   const std::string rope_layout_;
+  const MlxRope rope_;
+  const std::optional<MlxRope> local_rope_;
   std::optional<Linear> embedding_;
   std::optional<MlxLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
   std::optional<Linear> head_;            // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
-  const Rope rope_;
-  const std::optional<Rope> local_rope_;
-  // Of the step that runs: what each layer of blocks_ has of each segment, and what this stage's
-  // layers hand on, [rows of a segment, their columns of out_].
-  std::vector<std::vector<MlxKvBlocks::View>> views_;
-  std::map<int, std::vector<mlx::core::array>> read_kv_;
+  // Of the step that runs: what this stage's layers pass on, [rows, their columns of out_].
+  std::map<int, mlx::core::array> read_kv_;
 };
-
-// Which keys the queries at [begin, begin + count) see under a sliding window: row-major
-// [count, begin + count], true where position k is in (q - window, q]. Pure.
-std::vector<bool> SlidingMask(int begin, int count, int window);
 
 }  // namespace macrame::runtime::engine

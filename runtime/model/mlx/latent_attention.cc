@@ -10,14 +10,15 @@ namespace {
 
 namespace mx = mlx::core;
 
-// x [1, heads, count, columns] -> [1, heads, count, rows], each head by its own map.
-mx::array ByHead(const StackedLinear& maps, const mx::array& x) {
+// Each head by its own map: x [1, heads or 1, count, columns] -> [1, heads, count, rows] or,
+// against the maps' direction, [.., rows] -> [.., columns].
+mx::array ByHead(const StackedLinear& maps, const mx::array& x, bool back = false) {
   const mx::array each = mx::squeeze(x, 0);
   const mx::array out =
       maps.scales.has_value()
-          ? mx::quantized_matmul(each, maps.weight, *maps.scales, maps.biases, /*transpose=*/true,
+          ? mx::quantized_matmul(each, maps.weight, *maps.scales, maps.biases, /*transpose=*/!back,
                                  maps.traits.group_size, maps.traits.bits, MlxModeOf(maps.traits))
-          : mx::matmul(each, mx::swapaxes(maps.weight, -1, -2));
+          : mx::matmul(each, back ? maps.weight : mx::swapaxes(maps.weight, -1, -2));
   return mx::expand_dims(out, 0);
 }
 
@@ -70,52 +71,46 @@ MlxSparseIndex::MlxSparseIndex(const IndexTraits& traits, int rope, const IndexN
       key_norm_(*loader.LoadVector(needs.key_norm)),
       key_norm_bias_(*loader.LoadVector(needs.key_norm_bias)) {}
 
-MlxSparseIndex::Rows MlxSparseIndex::Rows::Part(int begin, int end) const {
-  const auto part = [&](const mx::array& all) {
-    return mx::slice(all, {0, 0, begin, 0}, {1, all.shape(1), end, all.shape(3)});
-  };
-  return {part(queries), part(keys), part(weights)};
-}
-
-MlxSparseIndex::Rows MlxSparseIndex::Project(const mx::array& x, const mx::array& latent) const {
-  const int rows = x.shape(0), heads = traits_.heads, dim = traits_.dim;
+MlxSparseIndex::Rows MlxSparseIndex::Project(const mx::array& x, const mx::array& latent,
+                                             const MlxLatentStep& step) const {
+  const int heads = traits_.heads, dim = traits_.dim;
   const mx::array keys =
       mx::fast::layer_norm(wk_.Apply(x), key_norm_, key_norm_bias_, traits_.norm_eps);
   const float scale = 1.0F / std::sqrt(static_cast<float>(heads * dim));
   const mx::array weights = mx::multiply(weights_.Apply(x), mx::array(scale, x.dtype()));
-  return {
-      mx::transpose(mx::reshape(wq_b_.Apply(latent), {1, rows, heads, dim}), {0, 2, 1, 3}),
-      mx::reshape(keys, {1, 1, rows, dim}),
-      mx::reshape(mx::transpose(weights), {1, heads, rows, 1}),
-  };
+  const StepRows& rows = step.rows;
+  return {Turned(rows.Laid(wq_b_.Apply(latent), heads, dim), step),
+          step.pools.Write(step.entry, KvSide::kValues, Turned(rows.Laid(keys, 1, dim), step),
+                           rows.written()),
+          rows.Laid(weights, heads, 1)};
 }
 
-mx::array MlxSparseIndex::Turned(const mx::array& x, int begin, const MlxLatentStep& step) const {
-  const mx::array turned = step.rotate(Part(x, 0, rope_), begin, traits_.interleaved);
-  return rope_ == traits_.dim ? turned : mx::concatenate({turned, Part(x, rope_, traits_.dim)}, -1);
+mx::array MlxSparseIndex::Turned(const mx::array& laid, const MlxLatentStep& step) const {
+  const mx::array turned =
+      step.rope.Turned(Part(laid, 0, rope_), step.rows.offsets(), traits_.interleaved);
+  return rope_ == traits_.dim ? turned
+                              : mx::concatenate({turned, Part(laid, rope_, traits_.dim)}, -1);
 }
 
-std::optional<mx::array> MlxSparseIndex::Choose(const Segment& segment, const Rows& rows,
-                                                const MlxLatentStep& step) const {
-  const int begin = static_cast<int>(segment.begin), count = rows.keys.shape(2);
-  const mx::array seen = step.append_index(segment, Turned(rows.keys, begin, step));
-  const int positions = begin + count;
+std::optional<mx::array> MlxSparseIndex::Choose(const StepRows::Sequence& sequence,
+                                                const Rows& rows, const StepRows& step) const {
+  const int positions = sequence.end();
   if (positions <= traits_.top) return std::nullopt;
-  const mx::array products =
-      mx::matmul(Turned(rows.queries, begin, step), mx::swapaxes(seen, -1, -2));
-  const mx::array each =
-      mx::multiply(mx::maximum(products, mx::array(0.0F, products.dtype())), rows.weights);
+  const mx::array products = mx::matmul(step.Of(sequence, rows.queries),
+                                        mx::swapaxes(step.Seen(rows.pool, sequence), -1, -2));
+  const mx::array each = mx::multiply(mx::maximum(products, mx::array(0.0F, products.dtype())),
+                                      step.Of(sequence, rows.weights));
   const mx::array scores = mx::sum(each, 1, /*keepdims=*/true);
   const mx::array lowest(-std::numeric_limits<float>::infinity(), scores.dtype());
-  const mx::array order = mx::argpartition(mx::where(Causal(begin, count), scores, lowest),
-                                           positions - traits_.top, -1);
+  const mx::array order =
+      mx::argpartition(mx::where(Causal(sequence.begin, sequence.count), scores, lowest),
+                       positions - traits_.top, -1);
   return Part(order, positions - traits_.top, positions);
 }
 
 MlxLatentAttention::MlxLatentAttention(const ModelConfig& config, const ShardPlace& place,
                                        const LatentNeeds& needs, WeightLoader& loader)
     : traits_(config.latent),
-      interleaved_(config.rope.interleaved),
       heads_(KvHeadsOf(config, place.slices()).size()),
       q_a_(needs.q_a.has_value() ? std::optional<Linear>(loader.LoadLinear(*needs.q_a))
                                  : std::nullopt),
@@ -134,30 +129,16 @@ MlxLatentAttention::MlxLatentAttention(const ModelConfig& config, const ShardPla
   kv_a_norm_ = *loader.LoadVector(needs.kv_a_norm);
 }
 
-mx::array MlxLatentAttention::Mix(const Segment& segment, const mx::array& queries,
-                                  const mx::array& keys,
-                                  const std::optional<MlxSparseIndex::Rows>& index,
-                                  const MlxLatentStep& step) const {
-  const int begin = static_cast<int>(segment.begin), rank = traits_.kv_rank;
-  const int nope = traits_.nope;
-  const auto turned = [&](const mx::array& x, int from) {
-    return step.rotate(Part(x, from, from + traits_.rope), begin, interleaved_);
-  };
-  const mx::array seen =
-      step.append(segment, mx::concatenate({Part(keys, 0, rank), turned(keys, rank)}, -1));
-  const mx::array embedded =
-      mx::concatenate({ByHead(embed_q_, Part(queries, 0, nope)), turned(queries, nope)}, -1);
-  const auto chosen = index.has_value() ? index_->Choose(segment, *index, step) : std::nullopt;
-  return ByHead(unembed_out_, Attend(embedded, seen, begin, chosen));
-}
-
-mx::array MlxLatentAttention::Attend(const mx::array& queries, const mx::array& seen, int begin,
-                                     const std::optional<mx::array>& chosen) const {
-  const int count = queries.shape(2), rank = traits_.kv_rank;
+mx::array MlxLatentAttention::AttendAbsorbed(const Queries& queries, const mx::array& seen,
+                                             int begin,
+                                             const std::optional<mx::array>& chosen) const {
+  const int count = queries.nope.shape(2), rank = traits_.kv_rank;
+  const mx::array embedded = mx::concatenate({ByHead(embed_q_, queries.nope), queries.rope}, -1);
   const auto attend = [&](const mx::array& keys, const char* mode,
                           const std::optional<mx::array>& mask) {
-    return mx::fast::scaled_dot_product_attention(queries, keys, Part(keys, 0, rank), traits_.scale,
-                                                  mode, mask);
+    return ByHead(unembed_out_,
+                  mx::fast::scaled_dot_product_attention(embedded, keys, Part(keys, 0, rank),
+                                                         traits_.scale, mode, mask));
   };
   if (!chosen.has_value()) return attend(seen, count == 1 ? "" : "causal", std::nullopt);
   if (count == 1) return attend(mx::take(seen, mx::reshape(*chosen, {-1}), 2), "", std::nullopt);
@@ -167,35 +148,57 @@ mx::array MlxLatentAttention::Attend(const mx::array& queries, const mx::array& 
   return attend(seen, "", mx::logical_and(mask, causal));
 }
 
+// The rotary parts' products are what is added to those of the others.
+mx::array MlxLatentAttention::AttendUnpacked(const Queries& queries, const mx::array& seen,
+                                             int begin) const {
+  const int rank = traits_.kv_rank;
+  const mx::array latent = Part(seen, 0, rank);
+  const mx::array keys = ByHead(embed_q_, latent, /*back=*/true);
+  const mx::array values = ByHead(unembed_out_, latent);
+  const mx::array scale(traits_.scale, queries.rope.dtype());
+  const mx::array products = mx::matmul(mx::multiply(queries.rope, scale),
+                                        mx::swapaxes(Part(seen, rank, traits_.width()), -1, -2));
+  const mx::array lowest(-std::numeric_limits<float>::infinity(), products.dtype());
+  const mx::array added = mx::where(Causal(begin, queries.nope.shape(2)), products, lowest);
+  return mx::fast::scaled_dot_product_attention(queries.nope, keys, values, traits_.scale, "",
+                                                added);
+}
+
+// A row and position take 2 rank + rope products a head absorbed, nope + rope + value unpacked, and
+// a position rank x (nope + value) to be unpacked.
+bool MlxLatentAttention::UnpacksFor(int count) const {
+  const int64_t unpacked = int64_t{traits_.nope} + traits_.value;
+  return count * (2 * int64_t{traits_.kv_rank} - unpacked) > traits_.kv_rank * unpacked;
+}
+
 mx::array MlxLatentAttention::Apply(const mx::array& x, const MlxLatentStep& step) const {
-  const int rows = x.shape(0), rank = traits_.kv_rank;
-  const int width = traits_.nope + traits_.rope;
+  const StepRows& rows = step.rows;
+  const int rank = traits_.kv_rank, nope = traits_.nope, rope = traits_.rope;
   const auto norm = [&](const mx::array& vector, const mx::array& weight) {
     return mx::fast::rms_norm(vector, weight, traits_.norm_eps);
   };
   const mx::array from = q_a_.has_value() ? norm(q_a_->Apply(x), *q_a_norm_) : x;
-  const mx::array queries =
-      mx::transpose(mx::reshape(q_b_.Apply(from), {1, rows, heads_, width}), {0, 2, 1, 3});
+  const mx::array queries = rows.Laid(q_b_.Apply(from), heads_, nope + rope);
+  const mx::array turned = step.rope.Turned(Part(queries, nope, nope + rope), rows.offsets());
+  const mx::array straight = Part(queries, 0, nope);
   const mx::array both = kv_a_.Apply(x);
-  const mx::array latent = norm(Part(both, 0, rank), kv_a_norm_);
-  const mx::array keys =
-      mx::reshape(mx::concatenate({latent, Part(both, rank, traits_.width())}, -1),
-                  {1, 1, rows, traits_.width()});
+  const mx::array latent = rows.Laid(norm(Part(both, 0, rank), kv_a_norm_), 1, rank);
+  const mx::array key =
+      step.rope.Turned(rows.Laid(Part(both, rank, traits_.width()), 1, rope), rows.offsets());
+  const mx::array pool = step.pools.Write(step.entry, KvSide::kKeys,
+                                          mx::concatenate({latent, key}, -1), rows.written());
   std::optional<MlxSparseIndex::Rows> index;
-  if (index_.has_value()) index = index_->Project(x, from);
-  std::vector<mx::array> mixed;
-  int row = 0;
-  for (const Segment& segment : step.step.segments) {
-    const int end = row + static_cast<int>(segment.tokens.size());
-    const auto part = [&](const mx::array& all) {
-      return mx::slice(all, {0, 0, row, 0}, {1, all.shape(1), end, all.shape(3)});
-    };
-    const auto own = index.has_value() ? std::optional(index->Part(row, end)) : std::nullopt;
-    mixed.push_back(Mix(segment, part(queries), part(keys), own, step));
-    row = end;
+  if (index_.has_value()) index = index_->Project(x, from, step);
+  std::vector<mx::array> given;
+  for (const StepRows::Sequence& sequence : rows.sequences()) {
+    const Queries own{rows.Of(sequence, straight), rows.Of(sequence, turned)};
+    const mx::array seen = rows.Seen(pool, sequence);
+    const auto chosen = index.has_value() ? index_->Choose(sequence, *index, rows) : std::nullopt;
+    given.push_back(!chosen.has_value() && UnpacksFor(sequence.count)
+                        ? AttendUnpacked(own, seen, sequence.begin)
+                        : AttendAbsorbed(own, seen, sequence.begin, chosen));
   }
-  const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);
-  return mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads_ * traits_.value});
+  return rows.Joined(given);
 }
 
 }  // namespace macrame::runtime::engine

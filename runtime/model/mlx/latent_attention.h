@@ -1,29 +1,31 @@
 #pragma once
 
-// Multi-head latent attention of one layer as MLX's graph, in the absorbed form
-// (cpu/latent_attention.h says what that is). Engine thread only.
+// Multi-head latent attention of one layer as MLX's graph. Engine thread only.
+//
+// Two forms give the same. Absorbed (cpu/latent_attention.h says what that is): queries go into the
+// latent space and attend to the cache as it is. Unpacked: keys and values of all heads are made of
+// the cache, and attention runs over these. The first reads and computes less for few rows, the
+// second for many.
 
-#include <functional>
 #include <optional>
 
 #include "mlx/mlx.h"
 #include "runtime/model/config/model_config.h"
-#include "runtime/model/step/forward_step.h"
+#include "runtime/model/mlx/kv_pools.h"
+#include "runtime/model/mlx/rope.h"
+#include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/weights/linear.h"
 #include "runtime/model/weights/weight_loader.h"
 #include "runtime/model/weights/weight_needs.h"
 
 namespace macrame::runtime::engine {
 
-// What the layers share: how a position turns what is in the last dimension, and the cache, which
-// takes a segment's keys [1, 1, count, width] and gives those of all its positions; and likewise
-// those of the indexer, where there is one.
+// What a layer has of the step and of its rank.
 struct MlxLatentStep {
-  using Array = mlx::core::array;
-  const ForwardStep& step;
-  std::function<Array(const Array&, int begin, bool interleaved)> rotate;
-  std::function<Array(const Segment&, const Array& keys)> append;
-  std::function<Array(const Segment&, const Array& keys)> append_index;
+  const StepRows& rows;
+  KvPools& pools;
+  const MlxRope& rope;
+  int entry;  // keys are the latent vectors with the rotary key, values the indexer's keys
 };
 
 // The indexer: which positions are attended to (cpu/sparse_index.h says how).
@@ -34,19 +36,18 @@ class MlxSparseIndex {
 
   // Of all rows of a step; `latent`: what queries are made from.
   struct Rows {
-    mlx::core::array queries;  // [1, heads, rows, dim]
-    mlx::core::array keys;     // [1, 1, rows, dim]
-    mlx::core::array weights;  // [1, heads, rows, 1]
-    Rows Part(int begin, int end) const;
+    mlx::core::array queries;  // laid out, turned
+    mlx::core::array pool;     // all keys, those of the step among them
+    mlx::core::array weights;  // laid out, [.., heads, .., 1]
   };
-  Rows Project(const mlx::core::array& x, const mlx::core::array& latent) const;
-  // Of one segment's rows, whose keys are added to the cache: [1, 1, count, top] positions. Unset:
-  // there are no more than top.
-  std::optional<mlx::core::array> Choose(const Segment& segment, const Rows& rows,
-                                         const MlxLatentStep& step) const;
+  Rows Project(const mlx::core::array& x, const mlx::core::array& latent,
+               const MlxLatentStep& step) const;
+  // Of one sequence's rows: [1, 1, count, top] positions. Unset: there are no more than top.
+  std::optional<mlx::core::array> Choose(const StepRows::Sequence& sequence, const Rows& rows,
+                                         const StepRows& step) const;
 
  private:
-  mlx::core::array Turned(const mlx::core::array& x, int begin, const MlxLatentStep& step) const;
+  mlx::core::array Turned(const mlx::core::array& laid, const MlxLatentStep& step) const;
 
   const IndexTraits traits_;
   const int rope_;
@@ -63,18 +64,19 @@ class MlxLatentAttention {
   mlx::core::array Apply(const mlx::core::array& x, const MlxLatentStep& step) const;
 
  private:
-  // One segment: [1, heads, count, nope + rope] and [1, 1, count, kv_rank + rope].
-  mlx::core::array Mix(const Segment& segment, const mlx::core::array& queries,
-                       const mlx::core::array& keys,
-                       const std::optional<MlxSparseIndex::Rows>& index,
-                       const MlxLatentStep& step) const;
-
-  // Queries [1, heads, count, width] over all positions that each sees, or those chosen for it.
-  mlx::core::array Attend(const mlx::core::array& queries, const mlx::core::array& seen, int begin,
-                          const std::optional<mlx::core::array>& chosen) const;
+  // One sequence's queries [1, heads, count, nope] and [1, heads, count, rope], over all positions
+  // that each row sees, or over those that are chosen for it: [1, heads, count, value].
+  struct Queries {
+    mlx::core::array nope, rope;
+  };
+  mlx::core::array AttendAbsorbed(const Queries& queries, const mlx::core::array& seen, int begin,
+                                  const std::optional<mlx::core::array>& chosen) const;
+  mlx::core::array AttendUnpacked(const Queries& queries, const mlx::core::array& seen,
+                                  int begin) const;
+  // Whether the unpacked form takes fewer products for so many rows.
+  bool UnpacksFor(int count) const;
 
   const LatentTraits traits_;
-  const bool interleaved_;  // of the rotary form
   const int heads_;
   std::optional<Linear> q_a_;
   Linear q_b_, kv_a_;

@@ -90,7 +90,7 @@ int Linear::rows() const { return static_cast<int>(view_.rows); }
 
 mx::array Linear::Apply(const mx::array& x) const {
   mx::array y = [&] {
-    if (x.shape(-1) == 0) {  // the part of a rank without a unit of work
+    if (x.shape(-1) == 0 || rows() == 0) {  // the part of a rank without a unit of work
       mx::Shape shape = x.shape();
       shape.back() = rows();
       return mx::zeros(shape, x.dtype());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/model/cpu/kv_blocks.h"
-#include "runtime/model/mlx/kv_blocks.h"
+#include "runtime/model/mlx/kv_pools.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -26,41 +26,98 @@ std::vector<float> Values(const mx::array& x) {
   return {plain.data<float>(), plain.data<float>() + plain.size()};
 }
 
-class MlxKvBlocksTest : public ::testing::TestWithParam<mx::Dtype::Val> {};
+class KvPoolsTest : public ::testing::TestWithParam<mx::Dtype::Val> {
+ protected:
+  KvPoolsTest()
+      : type_(GetParam() == mx::Dtype::Val::float32 ? mx::float32 : mx::bfloat16),
+        pools_(kLayers, kBlocks) {}
 
-TEST_P(MlxKvBlocksTest, ABlocksBytesAreItsContent) {
-  const mx::Dtype type = GetParam() == mx::Dtype::Val::float32 ? mx::float32 : mx::bfloat16;
-  MlxKvBlocks blocks(kLayers, kBlocks);
-  const std::vector<int32_t> table = {4, 1}, moved = {0, 1};
-  const int count = 40;
-  std::vector<std::vector<float>> before;
-  for (int layer = 0; layer < kLayers; ++layer) {
-    const auto seen =
-        blocks.Append(layer, table, 0, mx::astype(Numbers(count, static_cast<float>(layer)), type),
-                      mx::astype(Numbers(count, static_cast<float>(100 + layer)), type));
-    before.push_back(Values(seen.keys));
-    before.push_back(Values(seen.values));
+  // Positions [begin, end) of a pool.
+  static std::vector<float> Seen(const mx::array& pool, int begin, int end) {
+    return Values(mx::slice(pool, {0, 0, begin, 0}, {1, kHeads, end, kWidth}));
   }
-  const size_t scalar = type == mx::float32 ? 4 : 2;
-  ASSERT_EQ(blocks.block_bytes(), size_t{kLayers * 2 * 32 * kHeads * kWidth} * scalar);
-  std::vector<std::byte> bytes(blocks.block_bytes()), again(blocks.block_bytes());
-  blocks.Read(4, bytes);
-  blocks.Write(0, bytes);
-  blocks.Read(0, again);
+  // Positions [first, first + count) of all entries.
+  void Fill(int first, int count) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        const mx::array rows =
+            mx::astype(Numbers(count, static_cast<float>(layer + 100 * int(side))), type_);
+        pools_.Write(layer, side, rows, {first, std::nullopt});
+      }
+    }
+    std::vector<mx::array> written;
+    pools_.AppendPools(written);
+    EXPECT_EQ(written.size(), size_t{2 * kLayers});
+    mx::eval(written);
+  }
+  mx::array One(int layer, KvSide side, int at) {
+    return pools_.Write(layer, side, mx::astype(Numbers(1, 7.0F), type_), {at, std::nullopt});
+  }
+
+  const mx::Dtype type_;
+  KvPools pools_;
+};
+
+TEST_P(KvPoolsTest, ABlocksBytesAreItsContent) {
+  Fill(4 * 32, 32);
+  const size_t scalar = type_ == mx::float32 ? 4 : 2;
+  ASSERT_EQ(pools_.block_bytes(), size_t{kLayers * 2 * 32 * kHeads * kWidth} * scalar);
+  std::vector<std::byte> bytes(pools_.block_bytes()), again(pools_.block_bytes());
+  pools_.Read(4, bytes);
+  pools_.Write(0, bytes);
+  pools_.Read(0, again);
   EXPECT_EQ(bytes, again);
-  // The sequence goes on behind the moved block with one more position.
   for (int layer = 0; layer < kLayers; ++layer) {
-    const auto seen = blocks.Append(layer, moved, count, mx::astype(Numbers(1, 7.0F), type),
-                                    mx::astype(Numbers(1, 9.0F), type));
-    for (const auto& [all, kept] :
-         {std::pair(seen.keys, before[static_cast<size_t>(2 * layer)]),
-          std::pair(seen.values, before[static_cast<size_t>(2 * layer + 1)])}) {
-      EXPECT_EQ(Values(mx::slice(all, {0, 0, 0, 0}, {1, kHeads, count, kWidth})), kept);
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const mx::array pool = One(layer, side, 32);
+      EXPECT_EQ(Seen(pool, 0, 32), Seen(pool, 4 * 32, 5 * 32)) << "layer " << layer;
+      EXPECT_EQ(Seen(pool, 32, 33), Values(mx::astype(Numbers(1, 7.0F), type_)));
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, MlxKvBlocksTest,
+TEST_P(KvPoolsTest, CopiesAreMadeInTheirOrderInAllEntries) {
+  Fill(0, 64);
+  const std::vector<BlockCopy> copies = {{0, 2}, {1, 3}, {1, 0}};
+  pools_.Copy(copies);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const mx::array pool = One(layer, KvSide::kKeys, 4 * 32);
+    const std::vector<float> whole =
+        Values(mx::astype(Numbers(64, static_cast<float>(layer)), type_));
+    const mx::array all =
+        mx::reshape(mx::array(whole.data(), {1, kHeads, 64, kWidth}), {1, kHeads, 64, kWidth});
+    EXPECT_EQ(Seen(pool, 2 * 32, 4 * 32), whole);
+    EXPECT_EQ(Seen(pool, 0, 32), Seen(all, 32, 64));
+  }
+}
+
+// A write goes into the buffer: whatever still holds what an earlier step gave, no pool is copied.
+TEST_P(KvPoolsTest, WritesLeaveThePoolWhereItIs) {
+  Fill(0, 1);
+  std::vector<mx::array> held;
+  pools_.AppendPools(held);
+  std::vector<const void*> before;
+  for (const mx::array& pool : held) before.push_back(pool.buffer().ptr());
+  const std::vector<int32_t> places = {40, 3};
+  const mx::array each(places.data(), {2}, mx::int32);
+  const mx::array rows = mx::zeros({2, kHeads, 1, kWidth}, type_);
+  std::vector<mx::array> written;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      written.push_back(pools_.Write(layer, side, rows, {std::nullopt, each}));
+    }
+  }
+  const size_t active = mx::get_active_memory();
+  mx::reset_peak_memory();
+  mx::eval(written);
+  for (size_t i = 0; i < written.size(); ++i) {
+    EXPECT_EQ(written[i].buffer().ptr(), before[i]) << "pool " << i;
+  }
+  const size_t pool_bytes = written[0].nbytes();
+  EXPECT_LT(mx::get_peak_memory(), active + pool_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, KvPoolsTest,
                          ::testing::Values(mx::Dtype::Val::float32, mx::Dtype::Val::bfloat16));
 
 class CpuKvBlocksTest : public ::testing::TestWithParam<kernels::KvType> {};

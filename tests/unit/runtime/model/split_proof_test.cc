@@ -25,8 +25,8 @@ std::vector<absl::Status> Prove(const Model& model, const std::vector<ShardPlace
   for (size_t rank = 0; rank < places.size(); ++rank) {
     threads.emplace_back([&, rank] {
       MeetingSums sums(meeting, rank);
-      proven[rank] =
-          ProveSplit({model.config, places[rank], model.files, 1, layer_bytes_max}, sums);
+      proven[rank] = ProveSplit(
+          {model.config, places[rank], model.files, EngineDevice::kCpu, 1, layer_bytes_max}, sums);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -101,7 +101,9 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
   const absl::Status good = CheckWeights(model.config, place, *model.files);
   EXPECT_TRUE(good.ok()) << good.ToString();
   uint64_t read = 0;
-  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu,
+  const EngineDevice device =
+      std::is_same_v<Stack, Decoder> ? EngineDevice::kMlxCpu : EngineDevice::kCpu;
+  WeightLoader loader(model.files, model.config, place, device,
                       [&](uint64_t bytes) { read += bytes; });
   const LayerStackOptions options{
       .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};

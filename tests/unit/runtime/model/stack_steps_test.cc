@@ -12,7 +12,6 @@
 #include <random>
 #include <vector>
 
-#include "runtime/model/mlx/kv_blocks.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/sequence_runs.h"
@@ -28,7 +27,9 @@ template <typename Stack>
 std::unique_ptr<Stack> LoadAs(const Model& model) {
   static NoRankSums alone;
   const ShardPlace place{0, model.config.layer_count};
-  WeightLoader loader(model.files, model.config, place, EngineDevice::kCpu, [](uint64_t) {});
+  const EngineDevice device =
+      std::is_same_v<Stack, Decoder> ? EngineDevice::kMlxCpu : EngineDevice::kCpu;
+  WeightLoader loader(model.files, model.config, place, device, [](uint64_t) {});
   return std::make_unique<Stack>(model.config, place, loader, alone, kOptions);
 }
 
@@ -116,6 +117,21 @@ class StackStepsTest : public ::testing::TestWithParam<std::string> {
                      hidden.begin() + static_cast<ptrdiff_t>(2 * width)));
   }
 
+  // Which blocks a sequence has changes no bit.
+  template <typename Stack>
+  void ExpectBlocksMayBeAnywhere() {
+    const auto ordered = LoadAs<Stack>(model_), scattered = LoadAs<Stack>(model_);
+    const std::vector<int32_t> places = {15, 3, 9, 0};
+    int begin = 0;
+    for (const int end : {33, 64, 101}) {
+      const Segment segment = Part(0, begin, end, 1, 0, BlocksFor(begin));
+      Segment moved = segment;
+      for (int32_t& block : moved.new_blocks) block = places[static_cast<size_t>(block)];
+      EXPECT_EQ(LastOf(*scattered, moved), LastOf(*ordered, segment)) << end;
+      begin = end;
+    }
+  }
+
   const Model model_;
 };
 
@@ -129,18 +145,9 @@ TEST_P(StackStepsTest, HiddenStatesAreThoseBeforeTheHead) {
   if (!model_.config.has_streams()) ExpectHiddenIsBeforeTheHead<Decoder>();
 }
 
-// Which blocks a sequence has changes no bit.
 TEST_P(StackStepsTest, BlocksMayBeAnywhere) {
-  const auto ordered = LoadAs<CpuModel>(model_), scattered = LoadAs<CpuModel>(model_);
-  const std::vector<int32_t> places = {15, 3, 9, 0};
-  int begin = 0;
-  for (const int end : {33, 64, 101}) {
-    const Segment segment = Part(0, begin, end, 1, 0, BlocksFor(begin));
-    Segment moved = segment;
-    for (int32_t& block : moved.new_blocks) block = places[static_cast<size_t>(block)];
-    EXPECT_EQ(LastOf(*scattered, moved), LastOf(*ordered, segment)) << end;
-    begin = end;
-  }
+  ExpectBlocksMayBeAnywhere<CpuModel>();
+  if (!model_.config.has_streams()) ExpectBlocksMayBeAnywhere<Decoder>();
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
@@ -152,93 +159,6 @@ INSTANTIATE_TEST_SUITE_P(Families, StackStepsTest,
                          ::testing::Values("olmo2", "gemma3", "gemma4", "qwen3_next", "nemotron_h",
                                            "minimax_m3_vl", "granite", "minicpm", "deepseek_v41"),
                          NameOf);
-
-// Keys and values of random sequences in a pool, against lists of them.
-class MlxPoolTest : public ::testing::Test {
- protected:
-  static constexpr int kBlocks = 12, kHeads = 2, kWidth = 4, kLayers = 2;
-  MlxPoolTest() { mx::set_default_device(mx::Device::cpu); }
-
-  using Position = std::vector<float>;  // of all heads
-  struct Sequence {
-    std::vector<int32_t> table;
-    std::vector<Position> positions;
-  };
-
-  std::vector<Position> Fresh(int count) {
-    std::vector<Position> fresh(static_cast<size_t>(count), Position(kHeads * kWidth));
-    for (Position& position : fresh) {
-      for (float& number : position) number = next_ += 1.0F;
-    }
-    return fresh;
-  }
-  // [1, heads, count, width]
-  static mx::array ArrayOf(const std::vector<Position>& positions, float offset) {
-    const int count = static_cast<int>(positions.size());
-    std::vector<float> numbers;
-    for (int head = 0; head < kHeads; ++head) {
-      for (const Position& position : positions) {
-        for (int i = 0; i < kWidth; ++i) {
-          numbers.push_back(offset + position[static_cast<size_t>(head * kWidth + i)]);
-        }
-      }
-    }
-    return mx::array(numbers.data(), {1, kHeads, count, kWidth});
-  }
-
-  std::mt19937 random_{4};
-  float next_ = 0;
-};
-
-TEST_F(MlxPoolTest, EachSequenceSeesItsOwnPositions) {
-  MlxKvBlocks blocks(kLayers, kBlocks);
-  std::vector<Sequence> sequences = {{{7, 2, 11, 4}, {}}, {{0, 9, 5}, {}}, {{1, 3, 10, 6, 8}, {}}};
-  const auto pick = [&](int lowest, int highest) {
-    return std::uniform_int_distribution<int>(lowest, highest)(random_);
-  };
-  for (int step = 0; step < 60; ++step) {
-    Sequence& own = sequences[static_cast<size_t>(pick(0, 2))];
-    const int held = static_cast<int>(own.positions.size());
-    const int begin = held - pick(0, std::min(held, 6));  // over drafts that were wrong
-    const int room = static_cast<int>(own.table.size()) * 32 - begin;
-    if (room == 0) {
-      own.positions.clear();
-      continue;
-    }
-    const std::vector<Position> fresh = Fresh(pick(1, std::min(room, 40)));
-    own.positions.resize(static_cast<size_t>(begin));
-    own.positions.insert(own.positions.end(), fresh.begin(), fresh.end());
-    for (int layer = 0; layer < kLayers; ++layer) {
-      const auto of_layer = static_cast<float>(layer) * 0.25F;
-      const auto seen = blocks.Append(layer, own.table, begin, ArrayOf(fresh, of_layer),
-                                      ArrayOf(fresh, of_layer + 0.5F));
-      ASSERT_EQ(FloatsOf(seen.keys), FloatsOf(ArrayOf(own.positions, of_layer))) << step;
-      ASSERT_EQ(FloatsOf(seen.values), FloatsOf(ArrayOf(own.positions, of_layer + 0.5F))) << step;
-    }
-  }
-}
-
-// Of a latent cache: keys alone, with an indexer's beside them of a width of their own.
-TEST_F(MlxPoolTest, KeysAloneAndAnIndexersBesideThem) {
-  MlxKvBlocks blocks(1, kBlocks);
-  const std::vector<int32_t> table = {5, 1};
-  const mx::array index = mx::reshape(mx::arange(0.0, 40.0, 1.0, mx::float32), {1, 1, 40, 1});
-  const std::vector<Position> keys = Fresh(40);
-  EXPECT_EQ(FloatsOf(blocks.AppendKeys(0, table, 0, ArrayOf(keys, 0))), FloatsOf(ArrayOf(keys, 0)));
-  EXPECT_EQ(FloatsOf(blocks.AppendIndex(0, table, 0, index)), FloatsOf(index));
-  EXPECT_EQ(blocks.block_bytes(), (kHeads * kWidth + 1) * 32 * sizeof(float));
-  std::vector<mx::array> pools;
-  blocks.AppendPools(pools);
-  EXPECT_EQ(pools.size(), 2u);
-  std::vector<std::byte> bytes(blocks.block_bytes());
-  blocks.Read(5, bytes);
-  blocks.Write(8, bytes);
-  const std::vector<int32_t> moved = {8, 1};
-  const mx::array one = mx::zeros({1, 1, 1, 1}, mx::float32);
-  std::vector<float> expected = FloatsOf(index);
-  expected.push_back(0.0F);
-  EXPECT_EQ(FloatsOf(blocks.AppendIndex(0, moved, 40, one)), expected);
-}
 
 }  // namespace
 }  // namespace macrame::runtime::engine

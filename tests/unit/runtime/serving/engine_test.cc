@@ -20,12 +20,6 @@ namespace {
 namespace mx = mlx::core;
 using std::chrono::milliseconds;
 
-TEST(SlidingMaskTest, SeesExactlyTheWindow) {
-  const auto mask = SlidingMask(3, 2, 3);  // queries 3 and 4 over keys 0..4
-  EXPECT_EQ(mask, (std::vector<bool>{false, true, true, true, false,  //
-                                     false, false, true, true, true}));
-}
-
 TEST(WatchdogTest, FiresForWhatTakesTooLongOnly) {
   std::string stalled;
   std::atomic<bool> fired = false;

@@ -1,0 +1,157 @@
+#include "runtime/model/mlx/attention.h"
+
+#include <cmath>
+
+#include "proto/check.h"
+
+namespace macrame::runtime::engine {
+
+namespace mx = mlx::core;
+
+namespace {
+
+std::optional<Linear> LoadIfThere(const LinearNeed& need, WeightLoader& loader) {
+  if (need.module.empty()) return std::nullopt;
+  return loader.LoadLinear(need);
+}
+
+}  // namespace
+
+MlxAttention::MlxAttention(const ModelConfig& config, const ShardPlace& place, int layer,
+                           const LayerNeeds& needs, WeightLoader& loader, const MlxRope* rope,
+                           const KvEntries& entries)
+    : config_(config),
+      tp_(place.tp),
+      traits_(config.HeadsOf(layer)),
+      kv_heads_(KvHeadsOf(config, layer, place.slices()).size()),
+      heads_(kv_heads_ * (config.attention_heads / traits_.kv_heads)),
+      window_(config.sliding_windows[static_cast<size_t>(layer)]),
+      entries_(entries),
+      rope_(rope),
+      q_(loader.LoadLinear(needs.q)),
+      k_(LoadIfThere(needs.k, loader)),
+      v_(LoadIfThere(needs.v, loader)) {
+  if (needs.block_index.has_value())
+    block_index_.emplace(config, place, *needs.block_index, loader);
+  q_norm_ = loader.LoadVector(needs.q_norm);
+  k_norm_ = loader.LoadVector(needs.k_norm);
+  sinks_ = loader.LoadVector(needs.sinks);
+}
+
+mx::array MlxAttention::HeadNormed(const mx::array& x, int heads,
+                                   const std::optional<mx::array>& norm) const {
+  if (!config_.qk_norm || !norm.has_value()) return x;
+  return mx::fast::rms_norm(mx::reshape(x, {x.shape(0), heads, traits_.dim}), norm,
+                            config_.rms_norm_eps);
+}
+
+mx::array MlxAttention::Turned(const mx::array& laid, const StepRows& rows) const {
+  return rope_ == nullptr ? laid : rope_->Turned(laid, rows.offsets());
+}
+
+MlxAttention::Projected MlxAttention::Project(const mx::array& x, const StepRows& rows,
+                                              RankSums& sums) const {
+  const int dim = traits_.dim;
+  mx::array queries = q_.Apply(x);
+  Projected out{queries};
+  if (config_.attention_gate) {
+    const mx::array both = mx::reshape(queries, {x.shape(0), heads_, 2, dim});
+    const auto half = [&](int which) {
+      return mx::reshape(mx::slice(both, {0, 0, which, 0}, {x.shape(0), heads_, which + 1, dim}),
+                         {x.shape(0), heads_ * dim});
+    };
+    queries = half(0);
+    out.gate = mx::sigmoid(half(1));
+  }
+  if (k_.has_value()) {
+    mx::array keys = k_->Apply(x);
+    if (config_.qk_norm_whole) NormWhole(queries, keys, sums);
+    mx::array values = v_.has_value() ? v_->Apply(x) : keys;
+    if (config_.value_norm) {
+      values = mx::fast::rms_norm(mx::reshape(values, {x.shape(0), kv_heads_, dim}), std::nullopt,
+                                  config_.rms_norm_eps);
+    }
+    out.keys = rows.Laid(HeadNormed(keys, kv_heads_, k_norm_), kv_heads_, dim);
+    out.values = rows.Laid(values, kv_heads_, dim);
+  }
+  out.queries = rows.Laid(HeadNormed(queries, heads_, q_norm_), heads_, dim);
+  return out;
+}
+
+void MlxAttention::NormWhole(mx::array& queries, mx::array& keys, RankSums& sums) const {
+  if (tp_ == 1) {
+    queries = mx::fast::rms_norm(queries, q_norm_, config_.rms_norm_eps);
+    keys = mx::fast::rms_norm(keys, k_norm_, config_.rms_norm_eps);
+    return;
+  }
+  const auto squares_of = [](const mx::array& x) {
+    return mx::sum(mx::square(mx::astype(x, mx::float32)), -1, /*keepdims=*/true);
+  };
+  const mx::array squares =
+      sums.SumExactlyOverRanks(mx::concatenate({squares_of(queries), squares_of(keys)}, -1));
+  const auto scaled = [&](const mx::array& x, int column, int heads, const mx::array& weight) {
+    const mx::array own = mx::slice(squares, {0, column}, {x.shape(0), column + 1});
+    const auto whole = static_cast<float>(heads * config_.head_dim);
+    const mx::array by =
+        mx::rsqrt(mx::add(mx::divide(own, mx::array(whole)), mx::array(config_.rms_norm_eps)));
+    return mx::astype(mx::multiply(mx::multiply(mx::astype(x, mx::float32), by), weight),
+                      x.dtype());
+  };
+  queries = scaled(queries, 0, config_.attention_heads, *q_norm_);
+  keys = scaled(keys, 1, config_.kv_heads, *k_norm_);
+}
+
+mx::array MlxAttention::Apply(const mx::array& x, AttentionStep& step, RankSums& sums,
+                              std::optional<KvWritten>* kept) const {
+  const StepRows& rows = step.rows;
+  const Projected own = Project(x, rows, sums);
+  auto& written = step.written[static_cast<size_t>(entries_.own)];
+  if (own.keys.has_value()) {
+    const mx::array keys = Turned(*own.keys, rows);
+    if (kept != nullptr) *kept = {keys, *own.values};
+    written = {step.pools.Write(entries_.own, KvSide::kKeys, keys, rows.written()),
+               step.pools.Write(entries_.own, KvSide::kValues, *own.values, rows.written())};
+  }
+  MACRAME_CHECK(written.has_value()) << "a layer attends to keys that no layer before it wrote";
+  std::optional<MlxBlockIndex::Rows> index;
+  if (block_index_.has_value()) {
+    index = block_index_->Project(x, rows);
+    index->keys =
+        step.pools.Write(entries_.index, KvSide::kKeys, Turned(index->keys, rows), rows.written());
+    index->queries = Turned(index->queries, rows);
+  }
+  mx::array queries = Turned(own.queries, rows);
+  if (step.query_scales.has_value()) {
+    queries = mx::multiply(queries, mx::astype(*step.query_scales, queries.dtype()));
+  }
+  const mx::array given = AttendAll(queries, *written, index, step);
+  return own.gate.has_value() ? mx::multiply(given, *own.gate) : given;
+}
+
+mx::array MlxAttention::AttendAll(const mx::array& queries, const KvWritten& seen,
+                                  const std::optional<MlxBlockIndex::Rows>& index,
+                                  AttentionStep& step) const {
+  const StepRows& rows = step.rows;
+  const auto root = std::sqrt(static_cast<float>(traits_.dim));
+  const float scale = config_.QueryScaleAt(0, traits_.dim) / root;
+  std::vector<mx::array> given;
+  for (const StepRows::Sequence& sequence : rows.sequences()) {
+    const mx::array own = rows.Of(sequence, queries);
+    if (index.has_value()) {
+      const auto chosen = block_index_->Choose(rows.Of(sequence, index->queries),
+                                               rows.Seen(index->keys, sequence), sequence.begin);
+      if (chosen.has_value()) {
+        given.push_back(block_index_->Attend(own, rows.Seen(seen.keys, sequence),
+                                             rows.Seen(seen.values, sequence), scale, *chosen));
+        continue;
+      }
+    }
+    const StepRows::Sight sight = rows.SightOf(sequence, window_);
+    given.push_back(mx::fast::scaled_dot_product_attention(
+        own, rows.Seen(seen.keys, sequence, sight.from),
+        rows.Seen(seen.values, sequence, sight.from), scale, sight.mode, sight.mask, sinks_));
+  }
+  return rows.Joined(given);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,87 @@
+#pragma once
+
+// Attention of one layer over keys and values in the KV pools, as MLX's graph. Engine thread only.
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "mlx/mlx.h"
+#include "runtime/model/config/model_config.h"
+#include "runtime/model/mlx/block_index.h"
+#include "runtime/model/mlx/kv_pools.h"
+#include "runtime/model/mlx/rope.h"
+#include "runtime/model/mlx/step_rows.h"
+#include "runtime/model/step/rank_sums.h"
+#include "runtime/model/weights/linear.h"
+#include "runtime/model/weights/weight_loader.h"
+#include "runtime/model/weights/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+// A layer's keys and values of all sequences, as a step has written them.
+struct KvWritten {
+  mlx::core::array keys, values;
+};
+
+// What the layers of a rank share in one step.
+struct AttentionStep {
+  const StepRows& rows;
+  KvPools& pools;
+  // By entry of the pools: what was written so far in this step, for layers that attend to
+  // another one's.
+  std::vector<std::optional<KvWritten>> written{};
+  // Of each row's queries, laid out; unset: 1.
+  std::optional<mlx::core::array> query_scales{};
+};
+
+// Where a layer's keys and values stand.
+struct KvEntries {
+  int own = 0;    // of keys and values in the pools
+  int index = 0;  // of the indexer's keys, where the layer has one
+};
+
+class MlxAttention {
+ public:
+  // `rope`: null where queries and keys are not turned; it outlives the layer. The rank must have
+  // heads.
+  MlxAttention(const ModelConfig& config, const ShardPlace& place, int layer,
+               const LayerNeeds& needs, WeightLoader& loader, const MlxRope* rope,
+               const KvEntries& entries);
+
+  // x [rows, hidden], normed -> what this rank's heads give, [rows, heads x dim], for the layer's
+  // output map. `kept`: takes the layer's keys and values, laid out, where it is not null.
+  mlx::core::array Apply(const mlx::core::array& x, AttentionStep& step, RankSums& sums,
+                         std::optional<KvWritten>* kept) const;
+
+ private:
+  struct Projected {
+    mlx::core::array queries;                          // laid out, not turned
+    std::optional<mlx::core::array> keys{}, values{};  // unset: another layer's are there
+    std::optional<mlx::core::array> gate{};            // [rows, heads x dim]
+  };
+  Projected Project(const mlx::core::array& x, const StepRows& rows, RankSums& sums) const;
+  // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.
+  void NormWhole(mlx::core::array& queries, mlx::core::array& keys, RankSums& sums) const;
+  mlx::core::array HeadNormed(const mlx::core::array& x, int heads,
+                              const std::optional<mlx::core::array>& norm) const;
+  mlx::core::array Turned(const mlx::core::array& laid, const StepRows& rows) const;
+  mlx::core::array AttendAll(const mlx::core::array& queries, const KvWritten& seen,
+                             const std::optional<MlxBlockIndex::Rows>& index,
+                             AttentionStep& step) const;
+
+  const ModelConfig& config_;
+  const int tp_;
+  const HeadTraits traits_;
+  const int kv_heads_, heads_;  // of this rank
+  const int window_;
+  const KvEntries entries_;
+  const MlxRope* const rope_;
+  Linear q_;
+  std::optional<Linear> k_, v_;  // unset: another layer's are read; v alone: keys are values
+  std::optional<mlx::core::array> q_norm_, k_norm_;
+  std::optional<mlx::core::array> sinks_;  // of this rank's heads
+  std::optional<MlxBlockIndex> block_index_;
+};
+
+}  // namespace macrame::runtime::engine
