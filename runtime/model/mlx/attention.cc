@@ -10,9 +10,11 @@ namespace mx = mlx::core;
 
 namespace {
 
-std::optional<Linear> LoadIfThere(const LinearNeed& need, WeightLoader& loader) {
-  if (need.module.empty()) return std::nullopt;
-  return loader.LoadLinear(need);
+std::vector<const LinearNeed*> MapsOf(const LayerNeeds& needs) {
+  std::vector<const LinearNeed*> maps = {&needs.q};
+  if (!needs.k.module.empty()) maps.push_back(&needs.k);
+  if (!needs.v.module.empty()) maps.push_back(&needs.v);
+  return maps;
 }
 
 }  // namespace
@@ -27,10 +29,13 @@ MlxAttention::MlxAttention(const ModelConfig& config, const ShardPlace& place, i
       heads_(kv_heads_ * (config.attention_heads / traits_.kv_heads)),
       window_(config.sliding_windows[static_cast<size_t>(layer)]),
       entries_(entries),
-      rope_(rope),
-      q_(loader.LoadLinear(needs.q)),
-      k_(LoadIfThere(needs.k, loader)),
-      v_(LoadIfThere(needs.v, loader)) {
+      rope_(rope) {
+  const std::vector<const LinearNeed*> maps = MapsOf(needs);
+  for (const LinearNeed* map : maps) widths_.push_back(map->part_rows());
+  if (maps.size() > 1) joined_ = loader.LoadJoined(maps);
+  if (!joined_.has_value()) {
+    for (const LinearNeed* map : maps) maps_.push_back(loader.LoadLinear(*map));
+  }
   if (needs.block_index.has_value())
     block_index_.emplace(config, place, *needs.block_index, loader);
   q_norm_ = loader.LoadVector(needs.q_norm);
@@ -49,10 +54,24 @@ mx::array MlxAttention::Turned(const mx::array& laid, const StepRows& rows) cons
   return rope_ == nullptr ? laid : rope_->Turned(laid, rows.offsets());
 }
 
+std::vector<mx::array> MlxAttention::ProjectEach(const mx::array& x) const {
+  std::vector<mx::array> each;
+  for (const Linear& map : maps_) each.push_back(map.Apply(x));
+  if (!joined_.has_value()) return each;
+  const mx::array all = joined_->Apply(x);
+  int begin = 0;
+  for (const int width : widths_) {
+    each.push_back(mx::slice(all, {0, begin}, {all.shape(0), begin + width}));
+    begin += width;
+  }
+  return each;
+}
+
 MlxAttention::Projected MlxAttention::Project(const mx::array& x, const StepRows& rows,
                                               RankSums& sums) const {
   const int dim = traits_.dim;
-  mx::array queries = q_.Apply(x);
+  const std::vector<mx::array> each = ProjectEach(x);
+  mx::array queries = each[0];
   Projected out{queries};
   if (config_.attention_gate) {
     const mx::array both = mx::reshape(queries, {x.shape(0), heads_, 2, dim});
@@ -63,10 +82,10 @@ MlxAttention::Projected MlxAttention::Project(const mx::array& x, const StepRows
     queries = half(0);
     out.gate = mx::sigmoid(half(1));
   }
-  if (k_.has_value()) {
-    mx::array keys = k_->Apply(x);
+  if (each.size() > 1) {
+    mx::array keys = each[1];
     if (config_.qk_norm_whole) NormWhole(queries, keys, sums);
-    mx::array values = v_.has_value() ? v_->Apply(x) : keys;
+    mx::array values = each.size() > 2 ? each[2] : keys;
     if (config_.value_norm) {
       values = mx::fast::rms_norm(mx::reshape(values, {x.shape(0), kv_heads_, dim}), std::nullopt,
                                   config_.rms_norm_eps);

@@ -60,6 +60,8 @@ class MlxAttention {
     std::optional<mlx::core::array> keys{}, values{};  // unset: another layer's are there
     std::optional<mlx::core::array> gate{};            // [rows, heads x dim]
   };
+  // Queries, keys and values [rows, width of each].
+  std::vector<mlx::core::array> ProjectEach(const mlx::core::array& x) const;
   Projected Project(const mlx::core::array& x, const StepRows& rows, RankSums& sums) const;
   // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.
   void NormWhole(mlx::core::array& queries, mlx::core::array& keys, RankSums& sums) const;
@@ -77,8 +79,11 @@ class MlxAttention {
   const int window_;
   const KvEntries entries_;
   const MlxRope* const rope_;
-  Linear q_;
-  std::optional<Linear> k_, v_;  // unset: another layer's are read; v alone: keys are values
+  // What queries, keys and values are made with: keys unset where another layer's are read, values
+  // where keys are values. One after the other as one map where their formats agree, else each.
+  std::optional<Linear> joined_;
+  std::vector<Linear> maps_;
+  std::vector<int> widths_;  // of each one's part
   std::optional<mlx::core::array> q_norm_, k_norm_;
   std::optional<mlx::core::array> sinks_;  // of this rank's heads
   std::optional<MlxBlockIndex> block_index_;

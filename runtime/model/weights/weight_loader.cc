@@ -47,6 +47,16 @@ void Multiply(const std::byte* from, size_t count, float by, std::byte* out) {
   }
 }
 
+void MultiplyAs(mx::Dtype type, const std::byte* from, size_t count, float by, std::byte* out) {
+  if (type == mx::bfloat16) {
+    Multiply<mx::bfloat16_t>(from, count, by, out);
+  } else if (type == mx::float16) {
+    Multiply<mx::float16_t>(from, count, by, out);
+  } else {
+    Multiply<float>(from, count, by, out);
+  }
+}
+
 // By expert, each one's gate and what goes up follow each other.
 std::vector<const LinearNeed*> InOrder(std::vector<const LinearNeed*> maps, bool by_expert) {
   if (!by_expert) return maps;
@@ -161,16 +171,8 @@ WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const Stor
 WeightLoader::Part WeightLoader::BiasesFrom(const Part& scales, const StoredTensor& tensor,
                                             int bits) {
   std::shared_ptr<std::byte[]> biases(new std::byte[scales.bytes]);
-  const float by = PackedBias(bits);
   const mx::Dtype type = TypeOf(tensor);
-  const size_t count = scales.bytes / mx::size_of(type);
-  if (type == mx::bfloat16) {
-    Multiply<mx::bfloat16_t>(scales.data, count, by, biases.get());
-  } else if (type == mx::float16) {
-    Multiply<mx::float16_t>(scales.data, count, by, biases.get());
-  } else {
-    Multiply<float>(scales.data, count, by, biases.get());
-  }
+  MultiplyAs(type, scales.data, scales.bytes / mx::size_of(type), PackedBias(bits), biases.get());
   reader_.TellOf(scales.bytes);
   return {biases.get(), scales.bytes, biases};
 }
@@ -260,91 +262,143 @@ Linear WeightLoader::LoadForKernels(const LinearNeed& need) {
   return Linear(view, owners, LoadBias(need));
 }
 
+mx::array WeightLoader::AsActivations(mx::array stored) const {
+  if (stored.dtype() == activation_type_) return stored;
+  mx::array out = mx::astype(stored, activation_type_);
+  out.eval();  // what was stored is let go before more of it is read
+  return out;
+}
+
 mx::array WeightLoader::BiasesOf(const mx::array& scales, int bits) {
+  mx::array biases(mx::allocator::malloc(scales.nbytes()), scales.shape(), scales.dtype());
+  MultiplyAs(scales.dtype(), scales.data<std::byte>(), scales.size(), PackedBias(bits),
+             biases.data<std::byte>());
   reader_.TellOf(scales.nbytes());
-  return mx::multiply(mx::astype(scales, activation_type_),
-                      mx::array(PackedBias(bits), activation_type_));
+  return biases;
 }
 
-Linear WeightLoader::LoadForMlx(const LinearNeed& need) {
-  const StoredNames names = StoredNamesOf(need, *files_);
-  const auto take = [&](const std::string& name) {
-    const StoredTensor& stored = *files_->Find(name);
-    const Part part = TakePart(stored, PartOf(stored, need));
-    const int rows = need.part_rows();
-    const size_t numbers = part.bytes / mx::size_of(TypeOf(stored));
-    const int columns = rows == 0 ? 0 : static_cast<int>(numbers) / rows;
-    return TakeCopy(part, {rows, columns}, TypeOf(stored));
-  };
-  if (files_->Find(names.scales) == nullptr) {
-    return Linear(mx::astype(take(names.weight), activation_type_), std::nullopt, std::nullopt, {},
-                  LoadBias(need));
-  }
-  const QuantizationTraits traits = config_.QuantizationOf(names.module);
-  if (traits.mode == QuantizationMode::kMxfp4) {
-    return Linear(take(names.weight), take(names.scales), std::nullopt, traits, LoadBias(need));
-  }
-  mx::array weight = take(names.weight);
-  const mx::array scales = take(names.scales);
-  return Linear(std::move(weight), mx::astype(scales, activation_type_),
-                names.packed ? BiasesOf(scales, traits.bits)
-                             : mx::astype(take(names.biases), activation_type_),
-                traits, LoadBias(need));
-}
-
-// All parts copied into one array, so that no more than one copy of them is ever there.
-mx::array WeightLoader::TakeStack(const std::vector<const LinearNeed*>& needs,
-                                  std::string StoredNames::*name) {
-  const auto stored_of = [&](const LinearNeed& need) -> const StoredTensor& {
-    return *files_->Find(StoredNamesOf(need, *files_).*name);
-  };
-  const StoredTensor& first = stored_of(*needs[0]);
-  const size_t bytes = HeldBytes(first, PartOf(first, *needs[0]));
+// Each part is copied to where it stands, so that no more than one copy of them is ever there.
+mx::array WeightLoader::TakeMaps(const Maps& maps, const Find& find, bool has_columns) {
+  const StoredTensor& first = *find(*maps.each[0][0]).stored;
   // OpenAI's blocks are MLX's words, byte for byte.
   const mx::Dtype type = first.shape.size() == 4 ? mx::uint32 : TypeOf(first);
-  const int rows = needs[0]->part_rows();
-  const int columns = rows == 0 ? 0 : static_cast<int>(bytes / mx::size_of(type)) / rows;
-  mx::array out(mx::allocator::malloc(bytes * needs.size()),
-                {static_cast<int>(needs.size()), rows, columns}, type);
-  std::byte* to = out.data<std::byte>();
-  for (const LinearNeed* need : needs) {
-    const StoredTensor& stored = stored_of(*need);
-    const Part part = TakePart(stored, PartOf(stored, *need));
-    MACRAME_CHECK(part.bytes == bytes) << stored.name;
-    if (bytes > 0) std::memcpy(to, part.data, bytes);
-    to += bytes;
-    if (part.owner == files_) reader_.Release({part.data, part.bytes});
+  const size_t experts = maps.each[0].size();
+  size_t rows = 0, bytes = 0;  // of one expert
+  for (const auto& map : maps.each) {
+    const Found found = find(*map[0]);
+    rows += static_cast<size_t>(map[0]->part_rows());
+    bytes += HeldBytes(*found.stored, found.part);
+  }
+  const size_t row_bytes = rows == 0 ? 0 : bytes / rows;
+  mx::Shape shape;
+  if (maps.stacked) shape.push_back(static_cast<int>(experts));
+  shape.push_back(static_cast<int>(rows));
+  if (has_columns) shape.push_back(static_cast<int>(row_bytes / mx::size_of(type)));
+  mx::array out(mx::allocator::malloc(bytes * experts), std::move(shape), type);
+  std::byte* begin = out.data<std::byte>();
+  for (const auto& map : maps.each) {
+    const size_t map_bytes = static_cast<size_t>(map[0]->part_rows()) * row_bytes;
+    for (size_t expert = 0; expert < experts; ++expert) {
+      const Found found = find(*map[expert]);
+      const Part part = TakePart(*found.stored, found.part);
+      MACRAME_CHECK(part.bytes == map_bytes) << found.stored->name;
+      if (part.bytes > 0) std::memcpy(begin + expert * bytes, part.data, part.bytes);
+      if (part.owner == files_) reader_.Release({part.data, part.bytes});
+    }
+    begin += map_bytes;
   }
   return out;
 }
 
-std::optional<mx::array> WeightLoader::TakeBiases(const std::vector<const LinearNeed*>& needs) {
-  std::vector<mx::array> biases;
-  for (const LinearNeed* need : needs) {
-    const auto bias = LoadBias(*need);
-    if (!bias.has_value()) return std::nullopt;
-    biases.push_back(*bias);
+std::optional<mx::array> WeightLoader::TakeBias(const Maps& maps) {
+  const auto find = [&](const LinearNeed& need) -> std::optional<Found> {
+    if (!need.bias) return std::nullopt;
+    const StoredTensor& stored = *files_->Find(StoredNamesOf(need, *files_).bias);
+    const auto part = BiasPartOf(stored, need);
+    return part.has_value() ? std::optional(Found{&stored, *part}) : std::nullopt;
+  };
+  if (!find(*maps.each[0][0]).has_value()) return std::nullopt;
+  return AsActivations(TakeMaps(
+      maps, [&](const LinearNeed& need) { return *find(need); }, /*has_columns=*/false));
+}
+
+StackedLinear WeightLoader::LoadMaps(const Maps& maps) {
+  const auto take = [&](std::string StoredNames::*name) {
+    const auto find = [&](const LinearNeed& need) -> Found {
+      const StoredTensor& stored = *files_->Find(StoredNamesOf(need, *files_).*name);
+      return {&stored, PartOf(stored, need)};
+    };
+    return TakeMaps(maps, find, /*has_columns=*/true);
+  };
+  const StoredNames names = StoredNamesOf(*maps.each[0][0], *files_);
+  mx::array weight = take(&StoredNames::weight);
+  if (files_->Find(names.scales) == nullptr) {
+    return {AsActivations(std::move(weight)), std::nullopt, std::nullopt, {}, TakeBias(maps)};
   }
-  return mx::stack(biases);
+  const QuantizationTraits traits = config_.QuantizationOf(names.module);
+  mx::array scales = take(&StoredNames::scales);
+  if (traits.mode == QuantizationMode::kMxfp4) {
+    return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBias(maps)};
+  }
+  mx::array biases = names.packed ? BiasesOf(scales, traits.bits) : take(&StoredNames::biases);
+  return {std::move(weight), AsActivations(std::move(scales)), AsActivations(std::move(biases)),
+          traits, TakeBias(maps)};
+}
+
+Linear WeightLoader::LoadForMlx(const Maps& maps) {
+  StackedLinear map = LoadMaps(maps);
+  return Linear(std::move(map.weight), std::move(map.scales), std::move(map.biases), map.traits,
+                std::move(map.bias));
 }
 
 StackedLinear WeightLoader::LoadStacked(const std::vector<const LinearNeed*>& needs) {
-  const StoredNames names = StoredNamesOf(*needs[0], *files_);
-  mx::array weight = TakeStack(needs, &StoredNames::weight);
-  if (files_->Find(names.scales) == nullptr) {
-    weight = mx::astype(weight, activation_type_);
-    return {std::move(weight), std::nullopt, std::nullopt, {}, TakeBiases(needs)};
+  return LoadMaps({{needs}, /*stacked=*/true});
+}
+
+bool WeightLoader::CanJoin(const std::vector<const LinearNeed*>& needs) const {
+  if (!UsesMlxGraph(device_)) return false;
+  struct Format {
+    mx::Dtype weight, scales;
+    bool is_quantized, packed, bias;
+    QuantizationTraits traits;
+    int columns;
+    bool operator==(const Format&) const = default;
+  };
+  std::optional<Format> first;
+  for (const LinearNeed* need : needs) {
+    if (need->module.empty() || need->part_rows() == 0 || need->heads > 0) return false;
+    if (need->split == Split::kColumns) return false;
+    const StoredNames names = StoredNamesOf(*need, *files_);
+    const StoredTensor* scales = files_->Find(names.scales);
+    const bool is_quantized = scales != nullptr;
+    const Format format{TypeOf(*files_->Find(names.weight)),
+                        is_quantized ? TypeOf(*scales) : mx::uint8,
+                        is_quantized,
+                        names.packed,
+                        need->bias,
+                        is_quantized ? config_.QuantizationOf(names.module) : QuantizationTraits{},
+                        need->columns};
+    if (first.has_value() && *first != format) return false;
+    first = format;
   }
-  const QuantizationTraits traits = config_.QuantizationOf(names.module);
-  mx::array scales = TakeStack(needs, &StoredNames::scales);
-  if (traits.mode == QuantizationMode::kMxfp4) {
-    return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBiases(needs)};
+  return first.has_value();
+}
+
+std::optional<Linear> WeightLoader::LoadJoined(const std::vector<const LinearNeed*>& needs) {
+  if (!CanJoin(needs)) return std::nullopt;
+  Maps maps;
+  for (const LinearNeed* need : needs) maps.each.push_back({need});
+  return LoadForMlx(maps);
+}
+
+std::optional<StackedLinear> WeightLoader::LoadStackedJoined(
+    const std::vector<std::vector<const LinearNeed*>>& maps) {
+  std::vector<const LinearNeed*> needs;
+  for (size_t expert = 0; expert < maps[0].size(); ++expert) {
+    for (const auto& map : maps) needs.push_back(map[expert]);
   }
-  mx::array biases = names.packed
-                         ? BiasesOf(scales, traits.bits)
-                         : mx::astype(TakeStack(needs, &StoredNames::biases), activation_type_);
-  return {std::move(weight), mx::astype(scales, activation_type_), std::move(biases), traits,
-          TakeBiases(needs)};
+  if (!CanJoin(needs)) return std::nullopt;
+  return LoadMaps({maps, /*stacked=*/true});
 }
 
 StackedLinear WeightLoader::LoadHeads(const LinearNeed& need) {
@@ -369,7 +423,7 @@ StackedLinear WeightLoader::LoadHeads(const LinearNeed& need) {
 }
 
 StackedLinear WeightLoader::LoadHeadsFrom(const LinearNeed& need, int heads) {
-  const Linear whole = LoadForMlx(need);
+  const Linear whole = LoadForMlx(Maps{{{&need}}});
   const int rows = need.part_rows() / std::max(1, heads);
   const mx::array floats = mx::astype(whole.Floats(), activation_type_);
   return {mx::reshape(floats, {heads, rows, need.columns}),
@@ -380,7 +434,7 @@ StackedLinear WeightLoader::LoadHeadsFrom(const LinearNeed& need, int heads) {
 }
 
 Linear WeightLoader::LoadLinear(const LinearNeed& need) {
-  return UsesMlxGraph(device_) ? LoadForMlx(need) : LoadForKernels(need);
+  return UsesMlxGraph(device_) ? LoadForMlx(Maps{{{&need}}}) : LoadForKernels(need);
 }
 
 std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {

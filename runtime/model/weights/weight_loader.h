@@ -37,8 +37,18 @@ class WeightLoader {
                std::function<void(uint64_t)> on_progress);
 
   Linear LoadLinear(const LinearNeed& need);
+  // Maps that read the same input as one, for MLX: its rows are theirs, map after map, each
+  // need.part_rows(). Every byte is copied once, to its place among them. Unset, and nothing is
+  // read, where one Linear cannot hold them or where they have no rows to join: they must agree in
+  // their stored types, quantisation and columns, and all or none must have a bias. Unset too for
+  // maps that are split by columns or stored by head, and on a device whose kernels read weights
+  // in place.
+  std::optional<Linear> LoadJoined(const std::vector<const LinearNeed*>& needs);
   // This rank's parts of all experts' maps of one kind, one after the other: for MLX.
   StackedLinear LoadStacked(const std::vector<const LinearNeed*>& needs);
+  // Several kinds of maps of all experts as one, as LoadJoined: `maps` by kind, then by expert.
+  std::optional<StackedLinear> LoadStackedJoined(
+      const std::vector<std::vector<const LinearNeed*>>& maps);
   // Of a map that is stored by head, this rank's heads: [heads, rows of one, columns], for MLX.
   StackedLinear LoadHeads(const LinearNeed& need);
   // This rank's rows of a map that is not, as `heads` parts, in floats.
@@ -94,13 +104,29 @@ class WeightLoader {
   Part BiasesFrom(const Part& scales, const StoredTensor& tensor, int bits);
   Part WidenPart(const StoredTensor& tensor, const StoredPart& part, StoredBytes source);
   std::optional<mlx::core::array> LoadBias(const LinearNeed& need);
-  // The same for MLX, of the activation type; `scales` as they are stored.
+  // The same for MLX, of the type of `scales`.
   mlx::core::array BiasesOf(const mlx::core::array& scales, int bits);
   Linear LoadForKernels(const LinearNeed& need);
-  Linear LoadForMlx(const LinearNeed& need);
-  mlx::core::array TakeStack(const std::vector<const LinearNeed*>& needs,
-                             std::string StoredNames::*name);
-  std::optional<mlx::core::array> TakeBiases(const std::vector<const LinearNeed*>& needs);
+  // Maps of the same columns, by kind, then by expert; where they are `stacked`, their arrays have
+  // a dimension of experts, else there is one of each kind.
+  struct Maps {
+    std::vector<std::vector<const LinearNeed*>> each;
+    bool stacked = false;
+  };
+  struct Found {
+    const StoredTensor* stored;
+    StoredPart part;
+  };
+  using Find = std::function<Found(const LinearNeed&)>;
+  // One kind of tensor of all maps, [experts, rows of all kinds, columns]; a bias has no columns.
+  mlx::core::array TakeMaps(const Maps& maps, const Find& find, bool has_columns);
+  std::optional<mlx::core::array> TakeBias(const Maps& maps);
+  StackedLinear LoadMaps(const Maps& maps);
+  Linear LoadForMlx(const Maps& maps);
+  // Whether one map can hold them all.
+  bool CanJoin(const std::vector<const LinearNeed*>& needs) const;
+  // Of the activation type: at once, since MLX would keep what was stored until it is first used.
+  mlx::core::array AsActivations(mlx::core::array stored) const;
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
   void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;
