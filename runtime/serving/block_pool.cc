@@ -22,8 +22,7 @@ BlockTokens ContentAt(std::span<const int32_t> tokens, uint32_t block) {
 BlockPool::BlockPool(uint32_t blocks_total, BlockPoolTraits traits)
     : traits_(traits), blocks_(blocks_total), index_(kEvictedRememberedPerBlock * blocks_total) {
   MACRAME_CHECK(blocks_total > 0) << "a KV cache without blocks";
-  free_.reserve(blocks_total);
-  for (uint32_t i = blocks_total; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
+  for (uint32_t i = 0; i < blocks_total; ++i) free_.insert(static_cast<BlockId>(i));
 }
 
 BlockPool::Block& BlockPool::At(BlockId block) {
@@ -31,12 +30,60 @@ BlockPool::Block& BlockPool::At(BlockId block) {
   return blocks_[static_cast<size_t>(block)];
 }
 
-std::optional<BlockId> BlockPool::Allocate() {
-  if (free_.empty() && idle_ > 0) EvictOldest();
-  if (free_.empty()) return std::nullopt;
-  const BlockId block = free_.back();
-  free_.pop_back();
-  At(block).references = 1;
+std::vector<BlockPool::Gap> BlockPool::Gaps(bool everywhere) const {
+  std::vector<Gap> gaps;
+  BlockId promised_until = 0;
+  auto next = promised_.begin();
+  for (BlockId block = 0; block < static_cast<BlockId>(blocks_.size()); ++block) {
+    for (; next != promised_.end() && next->first <= block; ++next) {
+      promised_until = std::max(promised_until, next->second);
+    }
+    if (IsUsed(block) || (!everywhere && block < promised_until)) continue;
+    if (gaps.empty() || gaps.back().end != block) gaps.push_back({block, block});
+    gaps.back().end = block + 1;
+    gaps.back().idle += blocks_[static_cast<size_t>(block)].is_idle ? 1 : 0;
+  }
+  return gaps;
+}
+
+// The smallest gap that holds it, of those with the fewest idle blocks; else the largest, halfway
+// in, where the run before it may go on.
+std::optional<BlockId> BlockPool::FirstOfRun(uint32_t expected) const {
+  for (const bool everywhere : {false, true}) {
+    const std::vector<Gap> gaps = Gaps(everywhere);
+    if (gaps.empty()) continue;
+    const auto fits = [&](const Gap& gap) { return gap.size() >= expected; };
+    const auto better = [&](const Gap& a, const Gap& b) {
+      if (fits(a) != fits(b)) return fits(a);
+      if (!fits(a)) return a.size() > b.size();
+      return std::pair(a.idle, a.size()) < std::pair(b.idle, b.size());
+    };
+    const Gap& best = *std::min_element(gaps.begin(), gaps.end(), better);
+    if (fits(best)) return best.begin;
+    if (everywhere) return best.begin + static_cast<BlockId>(best.size() / 2);
+  }
+  return std::nullopt;
+}
+
+std::optional<BlockId> BlockPool::Choose(const Want& want) const {
+  if (available() == 0) return std::nullopt;
+  if (!traits_.keeps_runs) return free_.empty() ? oldest_ : *free_.begin();
+  if (want.previous.has_value()) {
+    const BlockId next = *want.previous + 1;
+    if (next < static_cast<BlockId>(blocks_.size()) && !IsUsed(next)) return next;
+  }
+  return FirstOfRun(want.expected);
+}
+
+std::optional<BlockId> BlockPool::Allocate(const Want& want) {
+  const std::optional<BlockId> block = Choose(want);
+  if (!block.has_value()) return std::nullopt;
+  if (At(*block).is_idle) Evict(*block);
+  free_.erase(*block);
+  At(*block).references = 1;
+  if (traits_.keeps_runs && want.is_first_own) {
+    promised_[*block] = *block + static_cast<BlockId>(want.expected);
+  }
   return block;
 }
 
@@ -51,10 +98,11 @@ void BlockPool::Release(BlockId block) {
   Block& held = At(block);
   MACRAME_CHECK(held.references > 0) << "block " << block << " released once too often";
   if (--held.references > 0) return;
+  promised_.erase(block);
   if (index_.Holds(block)) {
     MakeIdle(block);
   } else {
-    free_.push_back(block);
+    free_.insert(block);
   }
 }
 
@@ -76,14 +124,14 @@ void BlockPool::TakeFromIdle(BlockId block) {
   --idle_;
 }
 
-// What hangs on the oldest block can't be found without it. As a rule that is nothing: tables are
+// What hangs on an evicted block can't be found without it. Of the oldest that is nothing as a rule: tables are
 // released from their end, and who holds a child holds its parent. A sequence whose own copy of the
 // parent is another block is the exception: what it holds stays its own, uncached.
-void BlockPool::EvictOldest() {
-  for (const BlockId block : index_.Remove(oldest_)) {
+void BlockPool::Evict(BlockId evicted) {
+  for (const BlockId block : index_.Remove(evicted)) {
     if (!At(block).is_idle) continue;
     TakeFromIdle(block);
-    free_.push_back(block);
+    free_.insert(block);
     ++evictions_;
   }
 }
@@ -120,7 +168,7 @@ void BlockPool::TakeOver(PrefixIndex::NodeId node, BlockId own) {
   if (!At(other).is_idle) return;
   index_.Replace(other, own);
   TakeFromIdle(other);
-  free_.push_back(other);
+  free_.insert(other);
 }
 
 void BlockPool::TakeOverIdle(std::string_view salt, std::span<const int32_t> tokens,
@@ -153,9 +201,9 @@ void BlockPool::CheckInvariants(std::span<const std::span<const BlockId>> tables
     for (const BlockId block : table) ++references.at(static_cast<size_t>(block));
   }
   std::vector<bool> is_free(blocks_.size(), false);
-  for (const BlockId block : free_) {
-    MACRAME_CHECK(!is_free.at(static_cast<size_t>(block))) << "block " << block << " free twice";
-    is_free[static_cast<size_t>(block)] = true;
+  for (const BlockId block : free_) is_free.at(static_cast<size_t>(block)) = true;
+  for (const auto& [first, end] : promised_) {
+    MACRAME_CHECK(IsUsed(first)) << "room is promised behind block " << first << ", which nobody has";
   }
   uint32_t idle = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {

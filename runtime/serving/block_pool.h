@@ -12,9 +12,16 @@
 // the layers' state behind it is not kept (state_cache.h). Its own blocks then take the place of
 // idle ones with the same content: what it goes on to add hangs on blocks that it uses, and doesn't
 // give way with older ones.
+//
+// Where attention reads a sequence's positions in place only if its blocks follow one another (on a
+// GPU), the pool keeps runs: a sequence begins where there is room for all that it may come to, that
+// room is left to it as long as other blocks are there, and an idle block behind its last one gives
+// way to it. Else the free block of the lowest number is given.
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,6 +33,7 @@ namespace macrame::runtime::engine {
 struct BlockPoolTraits {
   bool shares = true;           // else no prefix is ever found
   bool computes_again = false;  // blocks may be computed anew although they are cached
+  bool keeps_runs = false;      // a sequence's blocks follow one another as far as they can
 };
 
 class BlockPool {
@@ -41,9 +49,16 @@ class BlockPool {
   uint64_t evictions() const { return evictions_; }
   const PrefixIndex& index() const { return index_; }
 
+  // What a block is wanted for.
+  struct Want {
+    std::optional<BlockId> previous{};  // the sequence's last block
+    uint32_t expected = 1;              // blocks that it may come to, this one counted
+    bool is_first_own = false;          // those before it are another sequence's, or there are none
+  };
   // A block with one reference, at the cost of an idle one if none is free; nothing when all blocks
   // are in use.
-  std::optional<BlockId> Allocate();
+  std::optional<BlockId> Allocate(const Want& want);
+  std::optional<BlockId> Allocate() { return Allocate(Want()); }
   void Retain(BlockId block);
   // Drops one reference (checked: there is one).
   void Release(BlockId block);
@@ -91,12 +106,26 @@ class BlockPool {
   Block& At(BlockId block);
   void MakeIdle(BlockId block);
   void TakeFromIdle(BlockId block);
-  void EvictOldest();
+  void Evict(BlockId block);
+  bool IsUsed(BlockId block) const { return blocks_[static_cast<size_t>(block)].references > 0; }
+  // Blocks [begin, end) that nobody uses.
+  struct Gap {
+    BlockId begin = 0;
+    BlockId end = 0;
+    uint32_t idle = 0;
+    uint32_t size() const { return static_cast<uint32_t>(end - begin); }
+  };
+  // Where no sequence has been promised room, or `everywhere`.
+  std::vector<Gap> Gaps(bool everywhere) const;
+  std::optional<BlockId> FirstOfRun(uint32_t expected) const;
+  std::optional<BlockId> Choose(const Want& want) const;
   void TakeOver(PrefixIndex::NodeId node, BlockId own);
 
   const BlockPoolTraits traits_;
   std::vector<Block> blocks_;
-  std::vector<BlockId> free_;  // the last one is given next
+  std::set<BlockId> free_;
+  // Room that sequences have been promised: from their first own block to its end.
+  std::map<BlockId, BlockId> promised_;
   BlockId oldest_ = kNone;
   BlockId newest_ = kNone;
   uint32_t idle_ = 0;
