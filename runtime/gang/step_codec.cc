@@ -1,6 +1,7 @@
 #include "runtime/gang/step_codec.h"
 
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 #include <utility>
 
@@ -70,6 +71,26 @@ bool TakeList(Reader& reader, size_t count_max, std::vector<T>& list) {
   return true;
 }
 
+void PutChoice(std::string& out, const RowChoice& choice) {
+  for (const double number : {choice.temperature, choice.top_p, choice.min_p}) {
+    Put(out, std::bit_cast<uint64_t>(number));
+  }
+  Put(out, choice.top_k);
+  Put(out, choice.seed);
+  Put(out, choice.position);
+}
+
+RowChoice TakeChoice(Reader& reader) {
+  RowChoice choice;
+  for (double* number : {&choice.temperature, &choice.top_p, &choice.min_p}) {
+    *number = std::bit_cast<double>(reader.Take<uint64_t>());
+  }
+  choice.top_k = reader.Take<uint32_t>();
+  choice.seed = reader.Take<uint64_t>();
+  choice.position = reader.Take<uint64_t>();
+  return choice;
+}
+
 void PutForward(std::string& out, const ForwardStep& step) {
   size_t tokens = 0;
   for (const Segment& segment : step.segments) tokens += segment.tokens.size();
@@ -86,6 +107,7 @@ void PutForward(std::string& out, const ForwardStep& step) {
     Put(out, static_cast<uint32_t>(segment.state_from));
     Put(out, static_cast<uint32_t>(segment.state_to));
     Put(out, segment.salt);
+    if (segment.logit_rows == LogitRows::kChosen) PutChoice(out, segment.choice);
   }
 }
 
@@ -99,7 +121,7 @@ bool TakeForward(Reader& reader, ForwardStep& step) {
     segment.slot = reader.Take<uint32_t>();
     segment.begin = reader.Take<uint32_t>();
     const auto rows = reader.Take<uint8_t>();
-    if (rows > static_cast<uint8_t>(LogitRows::kHiddenAll) ||
+    if (rows > static_cast<uint8_t>(LogitRows::kChosen) ||
         !TakeList(reader, tokens_left, segment.tokens) ||
         !TakeList(reader, blocks_left, segment.new_blocks)) {
       return false;
@@ -108,6 +130,7 @@ bool TakeForward(Reader& reader, ForwardStep& step) {
     segment.state_to = static_cast<SnapshotId>(reader.Take<uint32_t>());
     segment.salt = reader.Take<uint64_t>();
     segment.logit_rows = static_cast<LogitRows>(rows);
+    if (segment.logit_rows == LogitRows::kChosen) segment.choice = TakeChoice(reader);
     tokens_left -= segment.tokens.size();
     blocks_left -= segment.new_blocks.size();
     step.segments.push_back(std::move(segment));

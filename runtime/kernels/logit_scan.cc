@@ -75,39 +75,6 @@ double SumOfExpsImpl(const float* logits, size_t size, float highest, double sca
   return sum;
 }
 
-void ExpsOfImpl(const float* logits, size_t size, float highest, double scale, double* out) {
-  const F64 d;
-  const auto highests = hn::Set(Half(), highest);
-  const auto scales = hn::Set(d, scale);
-  size_t i = 0;
-  for (; i + kDoubles <= size; i += kDoubles) {
-    hn::StoreU(ExpsAt(logits + i, highests, scales), d, out + i);
-  }
-  for (; i < size; ++i) {
-    out[i] = std::isnan(logits[i]) ? 0.0 : std::exp((logits[i] - highest) * scale);
-  }
-}
-
-void StepsBelowImpl(const float* logits, size_t size, float highest, float per_unit, uint16_t last,
-                    uint16_t* out) {
-  const F32 d;
-  const hn::Rebind<int32_t, F32> whole;
-  const hn::Rebind<uint16_t, F32> narrow;
-  const auto highests = hn::Set(d, highest);
-  const auto scales = hn::Set(d, per_unit);
-  const auto most = hn::Set(d, static_cast<float>(last));
-  size_t i = 0;
-  for (; i + kFloats <= size; i += kFloats) {
-    const auto steps = hn::Mul(hn::Sub(highests, hn::LoadU(d, logits + i)), scales);
-    const auto numbers = hn::ConvertTo(whole, hn::Min(steps, most));
-    hn::StoreU(hn::DemoteTo(narrow, numbers), narrow, out + i);
-  }
-  for (; i < size; ++i) {
-    const float steps = (highest - logits[i]) * per_unit;
-    out[i] = static_cast<uint16_t>(std::min(steps, static_cast<float>(last)));
-  }
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace macrame::runtime::kernels
@@ -118,8 +85,6 @@ namespace macrame::runtime::kernels {
 
 HWY_EXPORT(ScanLogitsImpl);
 HWY_EXPORT(SumOfExpsImpl);
-HWY_EXPORT(ExpsOfImpl);
-HWY_EXPORT(StepsBelowImpl);
 
 LogitScan ScanLogits(const float* logits, size_t size, float* of_blocks) {
   return HWY_DYNAMIC_DISPATCH(ScanLogitsImpl)(logits, size, of_blocks);
@@ -127,15 +92,6 @@ LogitScan ScanLogits(const float* logits, size_t size, float* of_blocks) {
 
 double SumOfExps(const float* logits, size_t size, float highest, double scale) {
   return HWY_DYNAMIC_DISPATCH(SumOfExpsImpl)(logits, size, highest, scale);
-}
-
-void ExpsOf(const float* logits, size_t size, float highest, double scale, double* out) {
-  HWY_DYNAMIC_DISPATCH(ExpsOfImpl)(logits, size, highest, scale, out);
-}
-
-void StepsBelow(const float* logits, size_t size, float highest, float per_unit, uint16_t last,
-                uint16_t* out) {
-  HWY_DYNAMIC_DISPATCH(StepsBelowImpl)(logits, size, highest, per_unit, last, out);
 }
 
 }  // namespace macrame::runtime::kernels

@@ -23,12 +23,4 @@ LogitScan ScanLogits(const float* logits, size_t size, float* of_blocks);
 // its exponent does; `highest` is no lower than any logit. Terms below e^-700 may count as 0.
 double SumOfExps(const float* logits, size_t size, float highest, double scale);
 
-// These terms one by one.
-void ExpsOf(const float* logits, size_t size, float highest, double scale, double* out);
-
-// How far each logit lies below the highest, in steps of 1 / `per_unit`, and `last` at most: a
-// lower logit never has a lower number. Not of NaN.
-void StepsBelow(const float* logits, size_t size, float highest, float per_unit, uint16_t last,
-                uint16_t* out);
-
 }  // namespace macrame::runtime::kernels

@@ -232,6 +232,7 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
   traits.queued_requests_max = QueuedRequestsMax(spec);
   traits.shares_prefixes = !IsForSecondEngine(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
+  traits.chooses_tokens = engine.chooses_tokens();
   // A model with recurrent layers takes no drafts: their state can't be taken back.
   const bool has_state = rank.config.has_state();
   if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);

@@ -46,6 +46,8 @@ BatchScheduler::BatchScheduler(const BatchTraits& traits)
   MACRAME_CHECK(traits.sequences_max > 0 && traits.steps_in_flight_max > 0) << "nothing may run";
   MACRAME_CHECK(traits.chunk_tokens_min > 0 && traits.chunk_tokens_min <= traits.chunk_tokens_max)
       << "chunks of " << traits.chunk_tokens_min << " to " << traits.chunk_tokens_max;
+  MACRAME_CHECK(!traits.chooses_tokens || traits.steps_in_flight_max <= 2)
+      << "a step's tokens are those of the step before, not of earlier ones";
   MACRAME_CHECK(!states_.is_on() || (traits.draft_tokens_max == 0 && traits.cold.ranks == 0 &&
                                      traits.draft_model.blocks_total == 0))
       << "drafts or blocks on disk for a model with recurrent layers";
@@ -77,6 +79,7 @@ absl::Status BatchScheduler::CheckRequest(const RequestSpec& spec) const {
 absl::StatusOr<Effects> BatchScheduler::Add(RequestSpec spec, MonotonicTime now) {
   if (absl::Status status = CheckRequest(spec); !status.ok()) return status;
   spec.priority = std::clamp(spec.priority, -kPriorityMax, kPriorityMax);
+  if (!traits_.chooses_tokens || spec.rows != LogitRows::kLast) spec.choice.reset();
   Effects effects;
   const size_t taken = running_.size() + queue_.size();
   if (taken >= traits_.sequences_max + size_t{traits_.queued_requests_max}) {
@@ -152,7 +155,7 @@ NextStep BatchScheduler::Next(MonotonicTime now) {
   Plan plan;
   plan.number = next_step_;
   plan.now = now;
-  if (in_flight_.size() < traits_.steps_in_flight_max) {
+  if (in_flight_.size() < StepsAtOnce()) {
     PlanDecodes(plan);
     // What was preempted just now has to see the others go on first.
     if (plan.effects.preempted.empty()) Admit(now);
@@ -184,9 +187,7 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     if (done.rows[i].is_of_model && !results[i].finished) {
       drafts_.OnVerified(sequence->spec.id, results[i].token == *done.rows[i].draft);
     }
-    sequence->awaits_result = false;
-    sequence->tokens.push_back(results[i].token);
-    ++sequence->usage.new_tokens;
+    TakeToken(*sequence, results[i].token);
     if (results[i].finished) {
       End(*sequence, EndReason::kFinished, now, effects);
     } else if (sequence->tokens.size() >= sequence->tokens_max) {
@@ -199,15 +200,6 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     End(*sequence, EndReason::kFinished, now, effects);
   }
   return effects;
-}
-
-// The token that was chosen last has been run already.
-void BatchScheduler::Accept(Sequence& sequence) {
-  ++sequence.usage.accepted_tokens;
-  if (!sequence.is_running) return;  // preempted meanwhile: it is run again
-  ++sequence.fed;
-  sequence.computed_max = std::max(sequence.computed_max, sequence.fed);
-  queue_.Served(sequence.spec.key, 1);
 }
 
 // Blocks that running prompts were started for and don't have yet.
@@ -275,43 +267,13 @@ bool BatchScheduler::AdmitOne(MonotonicTime now) {
   return false;
 }
 
-std::vector<BatchScheduler::Sequence*> BatchScheduler::ReadyAnswers() const {
-  std::vector<Sequence*> ready;
-  size_t answering = 0;
-  for (Sequence* sequence : running_) {
-    if (!sequence->IsAnswering()) continue;
-    ++answering;
-    if (!sequence->awaits_result) ready.push_back(sequence);
-  }
-  // With several steps in flight, each has its part of the answers.
-  const size_t in_flight_max = traits_.steps_in_flight_max;
-  const size_t share = (answering + in_flight_max - 1) / in_flight_max;
-  if (ready.size() <= share) return ready;
-  std::stable_sort(ready.begin(), ready.end(), [](const Sequence* a, const Sequence* b) {
-    return a->last_step < b->last_step;
-  });
-  ready.resize(share);
-  std::vector<Sequence*> by_standing;
-  for (Sequence* sequence : running_) {
-    if (std::find(ready.begin(), ready.end(), sequence) != ready.end()) {
-      by_standing.push_back(sequence);
-    }
-  }
-  return by_standing;
-}
-
-void BatchScheduler::PlanDecodes(Plan& plan) {
-  const std::vector<Sequence*> ready = ReadyAnswers();
-  PlanDrafts(ready);
-  // Highest standing first, so whoever is preempted for a block has no part in this step yet.
-  for (Sequence* sequence : ready) {
-    if (sequence->is_running && CoverForDecode(plan, *sequence)) AddSegment(plan, *sequence, 1);
-  }
-}
-
 bool BatchScheduler::MayDraft(const std::vector<Sequence*>& ready) const {
   if (traits_.draft_tokens_max == 0 || ready.empty() || queue_.size() > 0) return false;
-  // A prompt has better use for the time.
+  // A prompt has better use for the time, and what follows an unknown token can't be guessed.
+  if (std::any_of(ready.begin(), ready.end(),
+                  [](const Sequence* sequence) { return sequence->awaits_result; })) {
+    return false;
+  }
   return std::all_of(running_.begin(), running_.end(),
                      [](const Sequence* sequence) { return sequence->IsAnswering(); });
 }
@@ -330,7 +292,7 @@ uint32_t BatchScheduler::RoomOf(const Sequence& sequence) {
 }
 
 DraftOrder BatchScheduler::PlanModelDrafts() {
-  if (!drafts_.is_on() || in_flight_.size() >= traits_.steps_in_flight_max) return {};
+  if (!drafts_.is_on() || in_flight_.size() >= StepsAtOnce()) return {};
   const std::vector<Sequence*> ready = ReadyAnswers();
   if (!MayDraft(ready)) return {};
   std::vector<DraftPlanner::Answer> answers;
@@ -419,20 +381,6 @@ BatchScheduler::Sequence* BatchScheduler::LowestStanding(const Plan& plan) {
   return nullptr;
 }
 
-bool BatchScheduler::CoverForDecode(Plan& plan, Sequence& sequence) {
-  while (sequence.blocks.size() * kBlockTokens <= sequence.fed) {
-    if (const std::optional<BlockId> block = pool_.Allocate()) {
-      sequence.blocks.push_back(*block);
-      continue;
-    }
-    Sequence* lowest = LowestStanding(plan);
-    MACRAME_CHECK(lowest != nullptr) << "nobody to preempt, not even the one that needs a block";
-    Preempt(*lowest, plan.effects);
-    if (lowest == &sequence) return false;
-  }
-  return true;
-}
-
 uint32_t BatchScheduler::CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens) {
   while (sequence.blocks.size() * kBlockTokens < sequence.fed + tokens) {
     if (const std::optional<BlockId> block = pool_.Allocate()) {
@@ -498,7 +446,7 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
 void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
   if (!sequence.UsesDisk(traits_) || sequence.IsHidden()) return;
   const std::vector<BlockId> cached =
-      pool_.index().Find(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
+      pool_.index().Find(sequence.spec.salt, sequence.Known(), sequence.KnownBlocks());
   for (uint32_t depth = 0; depth < cached.size(); ++depth) {
     cold_.Offer(pool_.index(), cached[depth], depth, now);
   }
@@ -604,16 +552,7 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   if (sequence.IsHidden()) {
     AskHidden(plan, sequence, segment);
   } else if (end == sequence.tokens.size()) {
-    segment.logit_rows = draft.empty() ? LogitRows::kLast : LogitRows::kAll;
-    sequence.awaits_result = true;
-    for (uint32_t i = 0; i <= draft.size(); ++i) {
-      plan.rows.push_back({sequence.spec.id, end + i});
-      if (i < draft.size()) {
-        plan.rows.back().draft = draft[i];
-        plan.rows.back().is_of_model = sequence.draft_is_of_model;
-      }
-      plan.orders.push_back(sequence.order);
-    }
+    AskRows(plan, sequence, segment, end, draft);
   }
   segment.state_to = KeepState(sequence, end, segment.state_from);
   plan.step.segments.push_back(std::move(segment));
@@ -672,8 +611,8 @@ NextStep BatchScheduler::Order(Plan& plan) {
   if (plan.step.segments.empty()) return next;  // and no state was read or written
   // Later steps may use these blocks: all ranks run the steps in order.
   for (Sequence* sequence : plan.planned) {
-    pool_.Publish(sequence->spec.salt, sequence->tokens, sequence->blocks,
-                  sequence->fed / kBlockTokens, sequence->published);
+    pool_.Publish(sequence->spec.salt, sequence->Known(), sequence->blocks, sequence->KnownBlocks(),
+                  sequence->published);
     states_.Attach(sequence->state, sequence->published.node);
   }
   states_.EndStep();
@@ -700,12 +639,13 @@ void BatchScheduler::Preempt(Sequence& sequence, Effects& effects) {
 // Out of the running ones. The end of the table is released first: it gives way first.
 void BatchScheduler::LeaveBlocks(Sequence& sequence) {
   states_.Leave(sequence.state);
-  pool_.TakeOverIdle(sequence.spec.salt, sequence.tokens, sequence.blocks, sequence.published);
+  pool_.TakeOverIdle(sequence.spec.salt, sequence.Known(), sequence.blocks, sequence.published);
   for (auto at = sequence.blocks.rbegin(); at != sequence.blocks.rend(); ++at) pool_.Release(*at);
   sequence.blocks.clear();
   sequence.told_blocks = 0;
   sequence.fed = 0;
   sequence.draft.clear();
+  sequence.chosen_row.reset();
   sequence.published = {};
   sequence.cold_blocks = 0;
   cold_.Leave(sequence.cold);
@@ -738,7 +678,13 @@ void BatchScheduler::End(Sequence& sequence, EndReason reason, MonotonicTime now
 void BatchScheduler::CheckInvariants() const {
   std::vector<std::span<const BlockId>> tables;
   std::vector<const StateCache::Member*> states;
-  for (const auto& [id, sequence] : sequences_) states.push_back(&sequence->state);
+  for (const auto& [id, sequence] : sequences_) {
+    states.push_back(&sequence->state);
+    if (sequence->unknown == 0) continue;
+    MACRAME_CHECK(sequence->unknown == 1 && IsChosenRow(sequence->tokens.back()) &&
+                  sequence->is_running && sequence->awaits_result && in_flight_.size() == 2)
+        << "request " << id << " holds a place for a token that no step chooses";
+  }
   states_.CheckInvariants(states);
   std::vector<bool> slots(traits_.sequences_max, false);
   for (const uint32_t slot : free_slots_) {
@@ -752,6 +698,8 @@ void BatchScheduler::CheckInvariants() const {
         << "tokens of request " << sequence->spec.id << " outside its blocks";
     MACRAME_CHECK(sequence->blocks.size() <= sequence->BlocksMax())
         << "request " << sequence->spec.id << " has more blocks than it can use";
+    MACRAME_CHECK(sequence->published.blocks * kBlockTokens <= sequence->Known().size())
+        << "request " << sequence->spec.id << " offers tokens that are not known";
     if (!sequence->slot.has_value()) continue;
     MACRAME_CHECK(!slots.at(*sequence->slot)) << "slot " << *sequence->slot << " of two";
     slots[*sequence->slot] = true;

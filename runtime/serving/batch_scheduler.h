@@ -26,6 +26,16 @@
 // Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
 // are then spread over the steps, and chunks of a prompt follow one another.
 //
+// Where tokens are chosen on the device (chooses_tokens), two steps may be in flight with the same
+// answers: an answer goes on in step n + 1 while its token of step n is not known. Its sequence
+// holds a place for that token, which OnStepDone fills in. Only a request with a `choice` does so;
+// one that needs the host for each token is in a step only when all its tokens are known. While
+// such requests are more than a few, no step is given ahead: they would have every other step only.
+// An answer that ends with a token that is not known beforehand has run that token too, in vain:
+// that row is ignored. What ends it for its length is known, and runs no further. A block is
+// offered to the index only when all its tokens are known, and no state of recurrent layers is kept
+// behind a token that is not: there an answer waits for its token.
+//
 // While no prompt is computed, tokens that may follow an answer's next one run along in the same
 // step, as many as are expected to pay by what StepCost knows: what PromptLookup finds, or what a
 // draft model made of an order (PlanModelDrafts) if that is likelier right. Each of them counts
@@ -73,6 +83,9 @@ struct BatchTraits {
   uint32_t sequences_max = 16;
   uint32_t queued_requests_max = 32;  // beside those for which a place is free
   uint32_t steps_in_flight_max = 1;
+  // Tokens of requests with a `choice` are chosen by the step itself (LayerStack::chooses_tokens).
+  // At most two steps are in flight then.
+  bool chooses_tokens = false;
   Duration step_budget = std::chrono::milliseconds(100);
   uint32_t chunk_tokens_min = 16;   // a prompt's last chunk may be smaller
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
@@ -98,6 +111,9 @@ struct RequestSpec {
   bool memory_only = false;     // what it computes is not offered to the cold tier, nor read there
   // kHiddenLast, kHiddenAll: the prompt's hidden states are wanted, and no answer.
   LogitRows rows = LogitRows::kLast;
+  // How all its tokens are chosen where a step chooses them; `position` is that of the first.
+  // Unset: its rows' logits are wanted.
+  std::optional<RowChoice> choice{};
   // How many of the tokens may follow the answer so far, for drafts; unset: all may. Asked while
   // the request is there.
   std::function<size_t(std::span<const int32_t>)> admitted{};
@@ -159,10 +175,12 @@ struct Effects {
   std::vector<Ended> ended;
 };
 
-// Whose a row of logits is: rows come in the order of the segments that ask for them.
+// Whose a row of logits is, or a token that the step chooses: in the order of the segments that ask
+// for them.
 struct RowOwner {
   RequestId id = 0;
-  uint32_t position = 0;  // of the token that is chosen from it, within the whole sequence
+  uint32_t position = 0;   // of the token that is chosen from it, within the whole sequence
+  bool is_chosen = false;  // by the step: there are no logits
   // The next row is the same request's and rests on this token being chosen here.
   std::optional<int32_t> draft{};
   bool is_of_model = false;  // the draft is a draft model's
@@ -275,7 +293,13 @@ class BatchScheduler {
   absl::Status CheckRequest(const RequestSpec& spec) const;
   Sequence* Find(RequestId id);
   void Accept(Sequence& sequence);
+  // The next token of an answer, or the one that its place was held for.
+  static void TakeToken(Sequence& sequence, int32_t token);
 
+  // How many steps may be in flight now.
+  uint32_t StepsAtOnce() const;
+  // Whether it can go on behind a token that the step in flight is choosing.
+  bool GoesAhead(const Sequence& sequence) const;
   uint32_t PromisedBlocks() const;
   uint32_t BlocksToStart(const Sequence& sequence) const;
   bool StartIfFits(Sequence& sequence);
@@ -288,6 +312,9 @@ class BatchScheduler {
   bool CoverForDecode(Plan& plan, Sequence& sequence);
   // Whether a step with these answers may have drafts.
   bool MayDraft(const std::vector<Sequence*>& ready) const;
+  // Asks for the rows behind the segment's tokens up to `end` and its drafts.
+  static void AskRows(Plan& plan, Sequence& sequence, Segment& segment, uint32_t end,
+                      const std::vector<int32_t>& draft);
   static StepWork WorkOf(const std::vector<Sequence*>& ready);
   // How many tokens may be chosen behind the next one.
   static uint32_t RoomOf(const Sequence& sequence);

@@ -14,12 +14,24 @@ namespace macrame::runtime::engine {
 
 namespace mx = mlx::core;
 
+namespace {
+
+// Steps that may be started before the oldest one's results are read: the one that is computed, and
+// the one behind it.
+constexpr size_t kStepsStartedMax = 2;
+
+std::chrono::microseconds Since(std::chrono::steady_clock::time_point begun) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
+                                                               begun);
+}
+
+}  // namespace
+
 ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
                              WeightLoader& loader, GangLink& link, Watchdog& watchdog,
                              ForwardLimits limits)
     : config_(config),
       place_(place),
-      device_(loader.device()),
       link_(link),
       watchdog_(watchdog),
       limits_(limits),
@@ -44,7 +56,6 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerSta
                              GangLink& link, Watchdog& watchdog, ForwardLimits limits)
     : config_(config),
       place_(ShardPlace()),
-      device_(EngineDevice::kCpu),
       link_(link),
       watchdog_(watchdog),
       limits_(std::move(limits)),
@@ -71,10 +82,13 @@ absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request
   return SendStep(VerifyStepOf(request));
 }
 
+bool ForwardEngine::chooses_tokens() const {
+  return link_.single() && link_.leader() == nullptr && layers_->chooses_tokens();
+}
+
 size_t ForwardEngine::steps_in_flight_max() const {
-  // On a GPU a step's work may still be going on when it is handed on.
-  const bool may_overlap = pipeline_.has_value() && device_ == EngineDevice::kCpu;
-  return may_overlap ? pipeline_->steps_max() : 1;
+  if (pipeline_.has_value()) return pipeline_->steps_max();
+  return chooses_tokens() ? kStepsStartedMax : 1;
 }
 
 bool ForwardEngine::bits_are_fixed() const { return layers_->bits_are_fixed(); }
@@ -82,6 +96,8 @@ bool ForwardEngine::bits_are_fixed() const { return layers_->bits_are_fixed(); }
 absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
   MACRAME_CHECK(in_flight_.size() < steps_in_flight_max())
       << in_flight_.size() << " steps are in flight";
+  if (chooses_tokens()) return SubmitAlone(forward);
+  MACRAME_CHECK(CountChosenRows(forward) == 0) << "a gang's steps choose no tokens";
   Step step;
   step.forward = forward;
   absl::Status status = SendStep(std::move(step));
@@ -92,30 +108,37 @@ absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
   return status;
 }
 
-absl::StatusOr<std::vector<float>> ForwardEngine::Await() {
+absl::StatusOr<StepResult> ForwardEngine::Await() {
   MACRAME_CHECK(!in_flight_.empty()) << "no step is in flight";
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (!oldest.is_in_pipeline) return std::move(oldest.rows);
+  if (oldest.goes_on()) return AwaitStarted(std::move(oldest));
+  if (!oldest.is_in_pipeline) return std::move(oldest.result);
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const absl::Status status = Guarded([&] {
     auto result = pipeline_->Await();
     if (!result.ok()) throw std::runtime_error(std::string(result.status().message()));
-    if (oldest.has_rows) oldest.rows = *std::move(result);
+    if (oldest.has_rows) oldest.result.numbers = *std::move(result);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  return std::move(oldest.rows);
+  return std::move(oldest.result);
 }
 
-absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& step) {
+absl::StatusOr<StepResult> ForwardEngine::Run(const ForwardStep& step) {
   MACRAME_CHECK(in_flight_.empty()) << in_flight_.size() << " steps are in flight";
   const absl::Status status = Submit(step);
   if (!status.ok()) return status;
   return Await();
 }
 
-absl::Status ForwardEngine::Follow(const Step& step) { return RunStep(step.forward, nullptr); }
+absl::Status ForwardEngine::Follow(const Step& step) {
+  if (CountChosenRows(step.forward) > 0) {
+    return absl::InternalError(
+        "rank 0 sent a step that chooses tokens; a gang's steps choose none");
+  }
+  return RunStep(step.forward, nullptr);
+}
 
 absl::Status ForwardEngine::RunCold(const ColdOrders& orders) {
   Step step;
@@ -183,13 +206,67 @@ absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const StepScope scope(limits_.observer, step);
   return Guarded([&] {
-    const absl::Status good = layers_->Begin(step);
+    const absl::Status good = BeginLayers(step);
     if (!good.ok() || step.segments.empty()) return good;
-    NoteBlocks(step);
     RunStages(step, own);
     buffer_bytes_ = layers_->buffer_bytes();
     return absl::OkStatus();
   });
+}
+
+absl::Status ForwardEngine::BeginLayers(const ForwardStep& step) {
+  const absl::Status good = layers_->Begin(step);
+  if (good.ok()) NoteBlocks(step);
+  return good;
+}
+
+absl::Status ForwardEngine::SubmitAlone(const ForwardStep& step) {
+  const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
+  const bool is_first = in_flight_.empty();
+  if (is_first) observed_.emplace(limits_.observer, step);
+  InFlight own;
+  const absl::Status status = Guarded([&] {
+    const absl::Status good = BeginLayers(step);
+    if (good.ok() && !step.segments.empty()) Start(step, own);
+    return good;
+  });
+  own_part_ = {};
+  if (is_first && !own.goes_on()) observed_.reset();
+  if (!status.ok()) return status;
+  buffer_bytes_ = layers_->buffer_bytes();
+  if (!is_first && limits_.observer != nullptr) own.observed = step;
+  in_flight_.push_back(std::move(own));
+  return absl::OkStatus();
+}
+
+// For the observer, steps follow one another: each from the results of the one before.
+absl::StatusOr<StepResult> ForwardEngine::AwaitStarted(InFlight step) {
+  const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
+  StepResult result;
+  const absl::Status status = Guarded([&] {
+    const PartScope part(limits_.observer, StepPart::kEvaluate);
+    std::vector<mx::array> awaited;
+    for (const auto* one : {&step.chosen, &step.logits, &step.hidden, &step.last}) {
+      if (one->has_value()) awaited.push_back(**one);
+    }
+    mx::eval(awaited);
+    if (step.chosen.has_value()) {
+      const auto* tokens = step.chosen->data<int32_t>();
+      result.chosen.assign(tokens, tokens + step.chosen->size());
+    }
+    for (const auto* rows : {&step.logits, &step.hidden}) {
+      if (!rows->has_value()) continue;
+      const auto* numbers = (*rows)->data<float>();
+      result.numbers.insert(result.numbers.end(), numbers, numbers + (*rows)->size());
+    }
+    return absl::OkStatus();
+  });
+  observed_.reset();
+  if (!in_flight_.empty() && in_flight_.front().goes_on()) {
+    observed_.emplace(limits_.observer, in_flight_.front().observed);
+  }
+  if (!status.ok()) return status;
+  return result;
 }
 
 absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
@@ -204,11 +281,13 @@ absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
   }
 }
 
-void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& rows, InFlight& own) {
+void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& rows,
+                           std::chrono::steady_clock::time_point begun, InFlight& own) {
   const mx::array message = exchange_.AsSent(hidden);
   std::vector<mx::array> outputs{message};
   layers_->AppendState(outputs);
   mx::eval(outputs);
+  own_part_ = Since(begun);  // with what a graph left to do
   const std::span bytes(reinterpret_cast<const std::byte*>(message.data<char>()), message.nbytes());
   const size_t floats = std::max<size_t>(exchange_.NumbersOf(rows), 1);
   const absl::Status sent = pipeline_->Send(bytes, floats);
@@ -219,6 +298,10 @@ void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& ro
 
 mx::array ForwardEngine::Embed(std::span<const int32_t> tokens) {
   const PartScope part(limits_.observer, StepPart::kEmbed);
+  if (std::any_of(tokens.begin(), tokens.end(), IsChosenRow)) {
+    MACRAME_CHECK(chosen_before_.has_value()) << "the step before chose no tokens";
+    return layers_->EmbedChosen(tokens, *chosen_before_);
+  }
   return layers_->Embed(tokens);
 }
 
@@ -233,6 +316,11 @@ struct AskedRows {
       const auto end = static_cast<int32_t>(tokens.size());
       const LogitRows asked = segment.logit_rows;
       if (asked == LogitRows::kNone) continue;
+      if (asked == LogitRows::kChosen) {
+        chosen.push_back(end - 1);
+        how.push_back(segment.choice);
+        continue;
+      }
       const bool is_all = asked == LogitRows::kAll || asked == LogitRows::kHiddenAll;
       const bool is_hidden = asked == LogitRows::kHiddenLast || asked == LogitRows::kHiddenAll;
       for (int32_t row = is_all ? begin : end - 1; row < end; ++row) {
@@ -244,10 +332,43 @@ struct AskedRows {
     return {static_cast<int>(logits.size()), static_cast<int>(hidden.size())};
   }
 
-  std::vector<int32_t> tokens{}, logits{}, hidden{};
+  std::vector<int32_t> tokens{}, logits{}, hidden{}, chosen{};
+  std::vector<RowChoice> how{};  // of the chosen ones
 };
 
+// Rows [begin, end) of a step's logits.
+mx::array RowRange(const mx::array& logits, int begin, int end) {
+  if (begin == 0 && end == logits.shape(0)) return logits;
+  return mx::contiguous(mx::slice(logits, {begin, 0}, {end, logits.shape(1)}));
+}
+
 }  // namespace
+
+void ForwardEngine::Start(const ForwardStep& step, InFlight& own) {
+  const AskedRows asked(step);
+  const mx::array hidden = layers_->Run(Embed(asked.tokens), step);
+  std::vector<mx::array> outputs;
+  {
+    const PartScope part(limits_.observer, StepPart::kLogits);
+    // All through the head at once.
+    std::vector<int32_t> rows = asked.chosen;
+    rows.insert(rows.end(), asked.logits.begin(), asked.logits.end());
+    const auto chosen = static_cast<int>(asked.chosen.size()), all = static_cast<int>(rows.size());
+    if (all > 0) {
+      const mx::array logits = layers_->Logits(hidden, rows);
+      if (chosen > 0) own.chosen = layers_->Choose(RowRange(logits, 0, chosen), asked.how);
+      if (chosen < all) own.logits = RowRange(logits, chosen, all);
+    }
+    if (!asked.hidden.empty()) own.hidden = layers_->Hidden(hidden, asked.hidden);
+  }
+  for (const auto* one : {&own.chosen, &own.logits, &own.hidden}) {
+    if (one->has_value()) outputs.push_back(**one);
+  }
+  if (outputs.empty()) outputs.push_back(own.last.emplace(hidden));
+  layers_->AppendState(outputs);
+  mx::async_eval(outputs);
+  chosen_before_ = own.chosen;
+}
 
 void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
   const AskedRows asked(step);
@@ -256,9 +377,8 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
                                    : exchange_.ReceiveStates(static_cast<int>(asked.tokens.size()));
   const auto begun = std::chrono::steady_clock::now();
   result = layers_->Run(result, step);
-  own_part_ = std::chrono::duration_cast<std::chrono::microseconds>(
-      std::chrono::steady_clock::now() - begun);
-  if (pipeline_.has_value()) return SendOn(result, rows, *own);
+  own_part_ = Since(begun);
+  if (pipeline_.has_value()) return SendOn(result, rows, begun, *own);
   RankExchange::OwnRows mine;
   std::vector<mx::array> outputs;
   if (place_.has_head && !rows.empty()) {
@@ -282,7 +402,7 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
     return;
   }
   if (place_.has_head || link_.rank() == 0) {
-    exchange_.GatherRows(mine, rows, own == nullptr ? nullptr : &own->rows);
+    exchange_.GatherRows(mine, rows, own == nullptr ? nullptr : &own->result.numbers);
   }
 }
 

@@ -8,8 +8,14 @@
 // stage's logits to rank 0, in a pure pipeline its neighbour at the ring's end. There, with a group
 // of ours, every step has a result (of one number where no logits are asked for), and as many steps
 // as there are stages may be on their way, so that each stage has one to work on.
-// Tensor: partial sums are added over the stage's ranks; each of the last stage's has the head of
-// its part of the vocabulary.
+// A stage hands a step on when its part is computed, on a GPU too.
+// Alone, with layers that choose tokens (LayerStack::chooses_tokens: MLX's graphs): a step is built
+// and started, and the next one may be built behind it, from the tokens that this one is choosing,
+// before its results are read. What gangs lack for that: a pipeline's tokens are chosen on the last
+// stage and embedded on the first, so each step would have to hand them back; a tensor split's
+// ranks would have to merge their best candidates. There the host chooses. Tensor: partial sums are
+// added over the stage's ranks; each of the last stage's has the head of its part of the
+// vocabulary.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
@@ -30,7 +36,6 @@
 #include "runtime/gang/step_codec.h"
 #include "runtime/gang/step_pipeline.h"
 #include "runtime/gang/watchdog.h"
-#include "runtime/model/config/engine_device.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/step_observer.h"
@@ -55,6 +60,12 @@ struct ForwardLimits {
   StepObserver* observer = nullptr;          // outlives the engine
 };
 
+// What a step gives, each in the order of the segments that ask for it.
+struct StepResult {
+  std::vector<float> numbers{};   // first all logits, vocab_size a row; then hidden states
+  std::vector<int32_t> chosen{};  // the tokens of its kChosen rows; kNoToken where there is none
+};
+
 class ForwardEngine {
  public:
   // Loads the weights. `link` and `watchdog` must live as long.
@@ -69,16 +80,18 @@ class ForwardEngine {
   size_t steps_in_flight_max() const;
   size_t steps_in_flight() const { return in_flight_.size(); }
   int stages() const { return stages_; }
-  // How long this rank's own layers took in the step that was submitted last.
+  // Whether steps may have kChosen rows, and tokens of such rows.
+  bool chooses_tokens() const;
+  // How long this rank's own layers took in the step that was submitted last; 0 where they go on
+  // behind it.
   std::chrono::microseconds own_part() const { return own_part_; }
   // Rank 0: tells the others and runs its own part of a step. INTERNAL for a step that is not
   // well-formed.
   absl::Status Submit(const ForwardStep& step);
-  // Rank 0: the oldest step's rows that were asked for, in the order of the segments: first all
-  // logits, float32 of vocab_size a row, then all hidden states, of hidden_size.
-  absl::StatusOr<std::vector<float>> Await();
+  // Rank 0: the oldest step's results: float32 rows, tokens.
+  absl::StatusOr<StepResult> Await();
   // Both, while nothing else is in flight.
-  absl::StatusOr<std::vector<float>> Run(const ForwardStep& step);
+  absl::StatusOr<StepResult> Run(const ForwardStep& step);
 
   // Rank 0: tells the others, without running anything.
   absl::Status Announce(StepKind kind);
@@ -114,17 +127,30 @@ class ForwardEngine {
  private:
   // A step of rank 0 that has not been awaited.
   struct InFlight {
-    std::vector<float> rows{};
+    StepResult result{};
     bool is_in_pipeline = false;  // the rows come from there
     bool has_rows = false;
+    // Of a step that goes on: what is still to come, and something else to wait for if that is
+    // nothing.
+    std::optional<mlx::core::array> chosen{}, logits{}, hidden{}, last{};
+    ForwardStep observed{};  // for the observer
+    bool goes_on() const { return chosen || logits || hidden || last; }
   };
   absl::Status SendStep(Step step);
   // This rank's part of a step; `own` is set on rank 0.
   absl::Status RunStep(const ForwardStep& step, InFlight* own);
   void RunStages(const ForwardStep& step, InFlight* own);
-  void SendOn(const mlx::core::array& hidden, const RankExchange::Rows& rows, InFlight& own);
+  // A step of a rank alone: built and started.
+  void Start(const ForwardStep& step, InFlight& own);
+  absl::Status SubmitAlone(const ForwardStep& step);
+  absl::StatusOr<StepResult> AwaitStarted(InFlight step);
+  // `begun`: when this rank's layers began with the step.
+  void SendOn(const mlx::core::array& hidden, const RankExchange::Rows& rows,
+              std::chrono::steady_clock::time_point begun, InFlight& own);
   absl::Status Guarded(const std::function<absl::Status()>& work);
   mlx::core::array Embed(std::span<const int32_t> tokens);
+  // Takes the step's blocks; the layers are ready for it.
+  absl::Status BeginLayers(const ForwardStep& step);
   void NoteBlocks(const ForwardStep& step);
   void NoteBlock(int32_t block);
   absl::Status CarryOut(const ColdOrders& orders);
@@ -132,15 +158,16 @@ class ForwardEngine {
 
   const ModelConfig config_;
   const ShardPlace place_;
-  const EngineDevice device_;
   GangLink& link_;
   Watchdog& watchdog_;
   const ForwardLimits limits_;
   const int stages_;
   const bool confirms_steps_;  // the last stage sends a result for each step
   RankExchange exchange_;
-  std::optional<StepPipeline> pipeline_;  // rank 0's, where steps are confirmed
-  std::deque<InFlight> in_flight_;        // rank 0's, oldest first
+  std::optional<StepPipeline> pipeline_;           // rank 0's, where steps are confirmed
+  std::deque<InFlight> in_flight_;                 // rank 0's, oldest first
+  std::optional<mlx::core::array> chosen_before_;  // by the step that was started last
+  std::optional<StepScope> observed_;              // of the oldest step that was started
   std::chrono::microseconds own_part_{};
   std::unique_ptr<LayerStack> layers_;
   std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one

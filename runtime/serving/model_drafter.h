@@ -19,6 +19,7 @@
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/step/layer_stack.h"
+#include "runtime/model/step/rank_sums.h"
 #include "runtime/model/weights/weight_loader.h"
 #include "runtime/serving/drafter.h"
 

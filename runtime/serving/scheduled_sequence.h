@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/serving/batch_scheduler.h"
@@ -20,7 +21,8 @@ inline uint32_t CountBlocks(size_t tokens) {
 
 struct BatchScheduler::Sequence {
   RequestSpec spec;             // its prompt has moved to `tokens`
-  std::vector<int32_t> tokens;  // prompt and what was chosen so far
+  std::vector<int32_t> tokens;  // prompt and what was chosen so far, and the place of one more
+  uint32_t unknown = 0;         // 1: the last one is a place, TokenOfChosenRow, until its step ends
   uint32_t tokens_max = 0;
   uint64_t order = 0;  // of arrival
   MonotonicTime arrived{};
@@ -41,11 +43,20 @@ struct BatchScheduler::Sequence {
   uint32_t cold_blocks = 0;  // of `blocks`, read from disk
   StateCache::Member state;
   uint64_t last_step = 0;
+  std::optional<int32_t> chosen_row;  // of the step `last_step`, which chooses its next token
   PromptLookup lookup;
   std::vector<int32_t> draft;  // that the step in planning takes along
   bool draft_is_of_model = false;
 
   uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
+  // Tokens that are known.
+  std::span<const int32_t> Known() const {
+    return std::span(tokens).first(tokens.size() - unknown);
+  }
+  // Full blocks whose tokens are known.
+  uint32_t KnownBlocks() const {
+    return std::min(fed, static_cast<uint32_t>(tokens.size()) - unknown) / kBlockTokens;
+  }
   bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
   bool IsHidden() const { return spec.rows != LogitRows::kLast; }
   // What is not run gives no hidden states.
@@ -68,6 +79,7 @@ struct BatchScheduler::Plan {
   std::vector<RowOwner> rows;
   std::vector<uint64_t> orders;
   std::vector<HiddenOwner> hidden;
+  int32_t chosen_rows = 0;  // of the step
   Effects effects;
 
   bool Has(const Sequence& sequence) const {

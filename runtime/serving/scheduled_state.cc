@@ -55,7 +55,7 @@ void BatchScheduler::PlanCuts(Sequence& sequence) {
 }
 
 SnapshotId BatchScheduler::KeepState(Sequence& sequence, uint32_t end, SnapshotId opened) {
-  if (!states_.is_on() || end % kBlockTokens != 0) return kNoSnapshot;
+  if (!states_.is_on() || end % kBlockTokens != 0 || sequence.unknown > 0) return kNoSnapshot;
   sequence.state.opened = opened;
   const uint32_t blocks = end / kBlockTokens;
   return states_.Keep(sequence.state, pool_.index(),

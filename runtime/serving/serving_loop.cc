@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/serving/device_choice.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -28,15 +29,26 @@ uint32_t UsedPercent(const BlockPool& pool) {
                     : static_cast<uint32_t>(((total - pool.available()) * 100 + total - 1) / total);
 }
 
+// What a step chose itself.
+absl::StatusOr<SampledToken> TokenOf(int32_t chosen) {
+  if (chosen == kNoToken) return absl::InternalError("the model's output is not finite");
+  SampledToken token;
+  token.token = chosen;
+  return token;
+}
+
 }  // namespace
 
 ServingLoop::ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks)
     : engine_(engine),
       hooks_(std::move(hooks)),
       steps_in_flight_max_(traits.steps_in_flight_max),
+      runs_ahead_(traits.chooses_tokens && traits.steps_in_flight_max > 1),
       scheduler_(traits) {
   MACRAME_CHECK(traits.steps_in_flight_max <= engine.steps_in_flight_max())
       << "this gang takes no " << traits.steps_in_flight_max << " steps at once";
+  MACRAME_CHECK(!traits.chooses_tokens || engine.chooses_tokens())
+      << "this engine's steps choose no tokens";
 }
 
 ServingLoop::~ServingLoop() = default;
@@ -51,6 +63,7 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   spec.salt = job.cache_salt;
   spec.memory_only = job.memory_only;
   if (job.embedding.has_value()) spec.rows = job.embedding->rows();
+  spec.choice = DeviceChoiceOf(job);
   const RequestId id = spec.id;
   Request& request = requests_[id];
   request.listener = std::move(listener);
@@ -174,19 +187,20 @@ void ServingLoop::Take(const Effects& effects) {
 }
 
 std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
-                                           std::span<const float> logits) {
+                                           std::span<const float> logits,
+                                           std::span<const int32_t> tokens) {
   const auto width = static_cast<size_t>(engine_.vocab_size());
-  MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
-      << logits.size() << " logits for " << ordered.rows.size() << " rows";
   const PartScope part(hooks_.observer, StepPart::kSampling);
-  const std::vector<absl::StatusOr<SampledToken>> chosen = Choose(ordered, logits);
+  const std::vector<absl::StatusOr<SampledToken>> chosen = Choose(ordered, logits, tokens);
   const bool is_alone =
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
   RowCheck check(ordered.rows);
   uint32_t drafted[2] = {0, 0}, accepted[2] = {0, 0};  // of all, of the draft model
+  size_t next_logits = 0;
   for (size_t row = 0; row < ordered.rows.size(); ++row) {
     const RowOwner& owner = ordered.rows[row];
+    const size_t logits_row = owner.is_chosen ? 0 : next_logits++;
     const bool counts = check.Counts(row, results);
     RowResult& result = results.emplace_back();
     const auto found = requests_.find(owner.id);
@@ -211,9 +225,10 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     // Behind a token that was not the draft nothing was chosen; but what was taken instead may be.
     // Nor does a row count that could not be chosen while its draft was not taken yet.
     const bool is_missing = check.rests_on_draft() && !chosen[row].ok();
-    const bool is_stale = is_missing || request.answer->MustChooseAnew(chosen[row]);
-    TakeToken(request, owner.id, is_stale ? ChooseAnew(request, logits, row, width) : chosen[row],
-              result);
+    const bool is_stale =
+        !owner.is_chosen && (is_missing || request.answer->MustChooseAnew(chosen[row]));
+    TakeToken(request, owner.id,
+              is_stale ? ChooseAnew(request, logits, logits_row, width) : chosen[row], result);
   }
   if (drafted[0] > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted[0], accepted[0]);
   if (drafted[1] > 0 && hooks_.on_model_drafted) hooks_.on_model_drafted(drafted[1], accepted[1]);
@@ -239,10 +254,12 @@ void ServingLoop::Pool(const OrderedStep& ordered, std::span<const float> hidden
 }
 
 std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep& ordered,
-                                                              std::span<const float> logits) {
-  std::vector<RowSampling> rows;
-  uint32_t ahead = 0;  // rows of the same request before
+                                                              std::span<const float> logits,
+                                                              std::span<const int32_t> chosen) {
+  std::vector<RowSampling> rows;  // of logits
+  uint32_t ahead = 0;             // rows of the same request before
   for (const RowOwner& owner : ordered.rows) {
+    if (owner.is_chosen) continue;
     const auto found = requests_.find(owner.id);
     RowSampling& row = rows.emplace_back();
     row.is_wanted = found != requests_.end();
@@ -250,7 +267,19 @@ std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep&
     row.draft = owner.draft;
     ahead = owner.draft.has_value() ? ahead + 1 : 0;
   }
-  return SampleRows(logits, rows, engine_.threads());
+  MACRAME_CHECK(logits.size() == rows.size() * static_cast<size_t>(engine_.vocab_size()) &&
+                chosen.size() == ordered.rows.size() - rows.size())
+      << logits.size() << " logits and " << chosen.size() << " tokens for " << ordered.rows.size()
+      << " rows";
+  std::vector<absl::StatusOr<SampledToken>> sampled = SampleRows(logits, rows, engine_.threads());
+  if (chosen.empty()) return sampled;
+  std::vector<absl::StatusOr<SampledToken>> all;
+  size_t next_sampled = 0, next_chosen = 0;
+  for (const RowOwner& owner : ordered.rows) {
+    all.push_back(owner.is_chosen ? TokenOf(chosen[next_chosen++])
+                                  : std::move(sampled[next_sampled++]));
+  }
+  return all;
 }
 
 absl::StatusOr<SampledToken> ServingLoop::ChooseAnew(const Request& request,
@@ -331,7 +360,7 @@ absl::Status ServingLoop::Submit(OrderedStep ordered) {
     EndAll(submitted);
     return submitted;
   }
-  CountStep(ordered);
+  if (!runs_ahead_) CountStep(ordered);
   in_flight_.push_back({std::move(ordered), begun, engine_.own_part()});
   return absl::OkStatus();
 }
@@ -346,18 +375,21 @@ void ServingLoop::CountStep(const OrderedStep& ordered) {
 }
 
 absl::Status ServingLoop::FinishOldest() {
-  const auto rows = engine_.Await();
+  const absl::StatusOr<StepResult> result = engine_.Await();
   const auto arrived = steady_clock::now();
   const InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (!rows.ok()) {
-    EndAll(rows.status());
-    return rows.status();
+  if (!result.ok()) {
+    EndAll(result.status());
+    return result.status();
   }
-  const std::span<const float> all(*rows);
-  const size_t logits = oldest.ordered.rows.size() * static_cast<size_t>(engine_.vocab_size());
+  if (runs_ahead_) CountStep(oldest.ordered);
+  const std::span<const float> all(result->numbers);
+  const auto rows = std::count_if(oldest.ordered.rows.begin(), oldest.ordered.rows.end(),
+                                  [](const RowOwner& row) { return !row.is_chosen; });
+  const size_t logits = static_cast<size_t>(rows) * static_cast<size_t>(engine_.vocab_size());
   MACRAME_CHECK(all.size() >= logits) << all.size() << " numbers for " << logits << " logits";
-  const std::vector<RowResult> results = Sample(oldest.ordered, all.first(logits));
+  const std::vector<RowResult> results = Sample(oldest.ordered, all.first(logits), result->chosen);
   Pool(oldest.ordered, all.subspan(logits));
   std::optional<Duration> took;
   if (!oldest.met_a_pass) {

@@ -2,6 +2,10 @@
 
 // Rank 0's engine thread while it serves: takes requests, asks the scheduler for steps, runs them
 // on all ranks, samples, and sends what came about. The scheduler decides; this carries it out.
+//
+// With two steps in flight, the next step is submitted before the oldest one's results are read:
+// the device goes on while tokens become text here. Tokens that a step chose itself are taken as
+// they are (device_choice.h says for whom); the others are sampled here from their rows of logits.
 
 #include <chrono>
 #include <cstdint>
@@ -126,13 +130,16 @@ class ServingLoop {
                           std::chrono::steady_clock::time_point arrived) const;
   void TakeColdEvents();
   void Take(const Effects& effects);
-  // The tokens that a step's logits give; ends answers that are over.
-  std::vector<RowResult> Sample(const OrderedStep& ordered, std::span<const float> logits);
+  // The tokens of a step's rows: `chosen` by the step itself, the others by its logits. Ends
+  // answers that are over.
+  std::vector<RowResult> Sample(const OrderedStep& ordered, std::span<const float> logits,
+                                std::span<const int32_t> chosen);
   // The hidden states behind them; ends embeddings that are whole.
   void Pool(const OrderedStep& ordered, std::span<const float> hidden);
-  // What is chosen from each row, on the engine's threads.
+  // What is chosen from each row, on the engine's threads where the step did not choose.
   std::vector<absl::StatusOr<SampledToken>> Choose(const OrderedStep& ordered,
-                                                   std::span<const float> logits);
+                                                   std::span<const float> logits,
+                                                   std::span<const int32_t> chosen);
   // That of a row that rests on drafts, when what they made of the answer was not seen by them.
   static absl::StatusOr<SampledToken> ChooseAnew(const Request& request,
                                                  std::span<const float> logits, size_t row,
@@ -150,6 +157,9 @@ class ServingLoop {
   ForwardEngine& engine_;
   const Hooks hooks_;
   const size_t steps_in_flight_max_;
+  // The step behind an answer's first token is submitted before that is heard, and the one behind
+  // its last token too: steps are counted for the clocks when their results come.
+  const bool runs_ahead_;
   BatchScheduler scheduler_;
   std::map<RequestId, Request> requests_;
   std::deque<InFlight> in_flight_;                        // oldest first

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<float>> SoloSequence::Forward(std::span<const int32_t
 
 absl::Status SoloSequence::AwaitOne(std::vector<float>& logits) {
   const auto part = engine_.Await();
-  if (part.ok()) logits.insert(logits.end(), part->begin(), part->end());
+  if (part.ok()) logits.insert(logits.end(), part->numbers.begin(), part->numbers.end());
   return part.status();
 }
 

@@ -20,8 +20,9 @@ class BatchSim {
  public:
   BatchSim(uint64_t seed, BatchBug bug, bool has_state)
       : random_(seed),
+        chooses_(~seed),
         bug_(bug),
-        traits_(has_state ? WithState(DrawTraits()) : DrawTraits()),
+        traits_(WithChoices(has_state ? WithState(DrawTraits()) : DrawTraits())),
         answers_are_long_(Pick(0, 2) == 0),
         model_{answers_are_long_ || Pick(0, 1) == 0 ? 5000 : 97, Pick(0, 1) == 0},
         requests_left_(Pick(20, 80)),
@@ -106,6 +107,17 @@ class BatchSim {
     return traits;
   }
 
+  // Half of the gangs that can. Drawn apart from all else.
+  BatchTraits WithChoices(BatchTraits traits) {
+    traits.chooses_tokens =
+        bug_ == BatchBug::kNone && traits.steps_in_flight_max <= 2 && chooses_() % 2 == 0;
+    if (bug_ == BatchBug::kChosenOfAnother) {
+      traits.steps_in_flight_max = 2;
+      traits.chooses_tokens = true;
+    }
+    return traits;
+  }
+
   // Often the beginning of an earlier conversation, with or without its answer.
   std::vector<int32_t> DrawPrompt(uint32_t length_max) {
     std::vector<int32_t> prompt;
@@ -155,6 +167,10 @@ class BatchSim {
       spec.rows = Pick(0, 1) == 0 ? LogitRows::kHiddenLast : LogitRows::kHiddenAll;
     }
     if (Pick(0, 3) == 0) spec.start_by = now_ + std::chrono::milliseconds(Pick(0, 800));
+    if (chooses_() % 8 != 0) {
+      spec.choice = RowChoice();
+      spec.choice->position = 1000;
+    }
     const uint32_t behind = request.is_hidden() ? 0 : 1;
     const bool is_short = answers_are_long_ && !traits_.state_snapshots.has_value();
     spec.prompt = DrawPrompt(std::min(request.context - behind, is_short ? 60 : 1000u));
@@ -286,6 +302,7 @@ class BatchSim {
       uint64_t tokens = 0;
       for (const Segment& segment : ordered.step.segments) {
         tokens += segment.tokens.size();
+        report_.ahead_tokens += IsChosenRow(segment.tokens.back()) ? 1 : 0;
         Trace(segment.slot, segment.begin + (uint64_t{segment.tokens.size()} << 32));
         for (const BlockId block : segment.new_blocks) Trace(segment.slot, block);
         if (traits_.state_snapshots.has_value()) {
@@ -331,6 +348,9 @@ class BatchSim {
       ++segment.begin;
     }
     for (Segment& any : step.segments) SpoilState(any);
+    int32_t& last = segment.tokens.back();
+    if (bug_ == BatchBug::kChosenOfAnother && last == TokenOfChosenRow(1)) --last;
+    if (bug_ == BatchBug::kChosenOfAnother && last == TokenOfChosenRow(0)) --last;
     const auto held = gang_.held().find(segment.slot);
     if (bug_ == BatchBug::kDraftKept && held != gang_.held().end() &&
         segment.begin < held->second && step.closed_slots.empty()) {
@@ -487,7 +507,9 @@ class BatchSim {
       const bool counts = check.Counts(i, results);
       results.push_back({token, IsEnd(token)});
       Trace(owner.id, static_cast<uint64_t>(token));
+      if (request.has_ended && IsAhead(done.ordered, owner.id)) ++report_.vain_tokens;
       if (request.has_ended || !counts) continue;
+      CheckChoice(done.ordered, owner, request);
       if (owner.position != request.spec.prompt.size() + request.answer.size()) {
         Fault(absl::StrCat("a token of ", owner.id, " for position ", owner.position));
       }
@@ -495,6 +517,23 @@ class BatchSim {
     }
     for (const HiddenOwner& owner : done.ordered.hidden) TakeHidden(owner);
     Take(scheduler_.OnStepDone(done.ordered.number, results, done.took, now_));
+  }
+
+  static const Segment& SegmentOf(const OrderedStep& ordered, RequestId id) {
+    const auto at = std::find(ordered.owners.begin(), ordered.owners.end(), id);
+    return ordered.step.segments[static_cast<size_t>(at - ordered.owners.begin())];
+  }
+  static bool IsAhead(const OrderedStep& ordered, RequestId id) {
+    return IsChosenRow(SegmentOf(ordered, id).tokens.back());
+  }
+  // Chance comes from the position that the choice names.
+  void CheckChoice(const OrderedStep& ordered, const RowOwner& owner, const Request& request) {
+    const Segment& segment = SegmentOf(ordered, owner.id);
+    if (owner.is_chosen != (segment.logit_rows == LogitRows::kChosen)) Fault("another row");
+    if (owner.is_chosen && !request.spec.choice.has_value()) Fault("a choice that nobody named");
+    if (owner.is_chosen && segment.choice.position != 1000 + request.answer.size()) {
+      Fault(absl::StrCat("a token is chosen for position ", segment.choice.position));
+    }
   }
 
   // All positions in their order, from the first, or the last alone.
@@ -536,6 +575,7 @@ class BatchSim {
   }
 
   std::mt19937_64 random_;
+  std::mt19937_64 chooses_;  // who chooses tokens
   const BatchBug bug_;
   const BatchTraits traits_;
   const bool answers_are_long_;  // and few end before their length: blocks run out

@@ -2,9 +2,10 @@
 
 // The batch scheduler over a FakeGang, everything drawn from one seed: few blocks, prompts that
 // begin alike, clients, salts, priorities, cancels, limits of the queue, steps of random duration,
-// one to three steps in flight, a disk behind each of one to three ranks that loses blocks and
-// takes its time. After every event the scheduler's invariants are checked; at the end every
-// request has ended exactly once, with the answer that it gets alone.
+// one to three steps in flight, in some of which the gang chooses tokens itself, a disk behind each
+// of one to three ranks that loses blocks and takes its time. After every event the scheduler's
+// invariants are checked; at the end every request has ended exactly once, with the answer that it
+// gets alone.
 
 #include <cstdint>
 #include <string>
@@ -29,6 +30,7 @@ enum class BatchBug {
   kStateNotKept,      // a state that is to be kept is not
   kStateOfAnother,    // a slot is opened from another state than it should be
   kStateOverwritten,  // a state is left where another one is
+  kChosenOfAnother,   // an answer goes on with what the step before chose for another
 };
 
 struct BatchSimReport {
@@ -50,6 +52,8 @@ struct BatchSimReport {
   uint64_t overlapped_steps = 0;  // ordered while another one was in flight
   uint64_t draft_tokens = 0;
   uint64_t accepted_tokens = 0;
+  uint64_t ahead_tokens = 0;  // run before they were known
+  uint64_t vain_tokens = 0;   // of these, behind an answer's end
   uint64_t states_read = 0;
   uint64_t states_written = 0;
   uint64_t states_displaced = 0;

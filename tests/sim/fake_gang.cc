@@ -172,8 +172,22 @@ void FakeGang::WriteBlock(BlockId block, const BlockTokens& tokens) {
   blocks_.at(static_cast<size_t>(block)) = {tokens, kBlockTokens, step_};
 }
 
-std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
+ForwardStep FakeGang::WithTokens(const ForwardStep& step) {
+  ForwardStep known = step;
+  for (Segment& segment : known.segments) {
+    for (int32_t& token : segment.tokens) {
+      if (!IsChosenRow(token)) continue;
+      const auto row = static_cast<size_t>(ChosenRowOf(token));
+      if (row >= chosen_.size()) Fault(absl::StrCat("row ", row, " of ", chosen_.size()));
+      token = row < chosen_.size() ? chosen_[row] : 0;
+    }
+  }
+  return known;
+}
+
+std::vector<int32_t> FakeGang::Run(const ForwardStep& given) {
   ++step_;
+  const ForwardStep step = WithTokens(given);
   for (const uint32_t slot : step.closed_slots) {
     if (!tables_.contains(slot)) Fault(absl::StrCat("slot ", slot, " is closed and was not open"));
     for (const BlockId block : tables_[slot]) {
@@ -202,13 +216,19 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
   for (const Segment* segment : runnable) Write(*segment);
   KeepStates(step);
   std::vector<int32_t> rows;
+  chosen_.clear();
   for (const Segment& segment : step.segments) {
-    if (segment.logit_rows != LogitRows::kLast && segment.logit_rows != LogitRows::kAll) continue;
+    const bool is_chosen = segment.logit_rows == LogitRows::kChosen;
+    if (!is_chosen && segment.logit_rows != LogitRows::kLast &&
+        segment.logit_rows != LogitRows::kAll) {
+      continue;
+    }
     const std::vector<int32_t> tokens = TokensOf(segment.slot, held_[segment.slot]);
     const size_t first = segment.logit_rows == LogitRows::kAll ? segment.begin + 1 : tokens.size();
     for (size_t count = first; count <= tokens.size(); ++count) {
       rows.push_back(FakeNextToken(std::span(tokens).first(count), model_));
     }
+    if (is_chosen) chosen_.push_back(rows.back());
   }
   return rows;
 }

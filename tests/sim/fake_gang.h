@@ -37,7 +37,7 @@ class FakeGang {
   FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model,
            std::optional<uint32_t> snapshots = std::nullopt);
 
-  // The token of each row that the step asks for.
+  // The token of each row that the step asks for, or chooses itself.
   std::vector<int32_t> Run(const ForwardStep& step);
 
   // For the cold tier: what a full block holds, and a block from disk.
@@ -58,6 +58,8 @@ class FakeGang {
     uint64_t written_in = 0;  // step
   };
   void Fault(const std::string& what);
+  // With what the step before chose in its place.
+  ForwardStep WithTokens(const ForwardStep& step);
   bool Extend(const Segment& segment);
   void Write(const Segment& segment);
   std::vector<int32_t> TokensOf(uint32_t slot, uint32_t count) const;
@@ -80,6 +82,7 @@ class FakeGang {
   std::map<uint32_t, std::vector<int32_t>> states_;  // by slot
   std::vector<std::optional<std::vector<int32_t>>> snapshots_;
   std::map<SnapshotId, uint32_t> read_in_step_;  // by which slot, the last
+  std::vector<int32_t> chosen_;                  // by the step before
   uint64_t states_read_ = 0;
   uint64_t states_written_ = 0;
   std::vector<std::string> faults_;

@@ -6,9 +6,16 @@
 // rank runs the steps in the order in which they were given: a later step may read or write a block
 // that an earlier one wrote. Within a step, slots are closed before any segment is looked at, so a
 // slot may be closed and opened again in one step.
+//
+// A step's input is tokens: ids that rank 0 knows, or "what row r of the step before chose", which
+// no host needs to have seen. A step's results are, for each segment that asks: a token that is
+// chosen where the logits are computed, logits, or hidden states. So the next step can be given
+// before this one's results are read.
 
 #include <cstdint>
 #include <vector>
+
+#include "runtime/model/step/row_choice.h"
 
 namespace macrame::runtime::engine {
 
@@ -19,14 +26,23 @@ inline constexpr uint32_t kBlockTokens = 32;
 using SnapshotId = int32_t;
 inline constexpr SnapshotId kNoSnapshot = -1;
 
+// A token that is not known yet: what row `row` of the step directly before chose, counted among
+// that step's kChosen rows from 0 on. As a token it is a negative number. Only a rank alone whose
+// LayerStack chooses tokens runs such steps.
+inline constexpr int32_t kChosenRowsMax = 1 << 16;  // below -kChosenRowsMax no token has a meaning
+constexpr int32_t TokenOfChosenRow(int32_t row) { return -1 - row; }
+constexpr bool IsChosenRow(int32_t token) { return token < 0; }
+constexpr int32_t ChosenRowOf(int32_t token) { return -1 - token; }
+
 // Which positions of a segment rank 0 wants logits of; or, instead, the hidden states behind the
-// final norm.
+// final norm; or the token behind the last one, chosen as Segment::choice says.
 enum class LogitRows : uint8_t {
   kNone = 0,
   kLast = 1,
   kAll = 2,
   kHiddenLast = 3,
   kHiddenAll = 4,
+  kChosen = 5,
 };
 
 struct Segment {      // a run of one sequence's tokens through the layers
@@ -34,7 +50,7 @@ struct Segment {      // a run of one sequence's tokens through the layers
   // Position of the first token: how many the slot holds already, but for those that were run
   // behind a draft (kAll) that was wrong; they are overwritten.
   uint32_t begin = 0;
-  std::vector<int32_t> tokens{};  // never empty
+  std::vector<int32_t> tokens{};  // ids or TokenOfChosenRow; never empty
   LogitRows logit_rows = LogitRows::kNone;
   // Appended to the slot's block table before the step runs, so that the table just covers
   // `begin` + tokens; none if it did before. For a slot that is opened also the blocks of its
@@ -49,6 +65,7 @@ struct Segment {      // a run of one sequence's tokens through the layers
   // Of an engine that keeps what it shares by itself (the second one): only sequences of the same
   // salt share.
   uint64_t salt = 0;
+  RowChoice choice{};  // kChosen only: how the token is chosen
   bool operator==(const Segment&) const = default;
 };
 
@@ -57,5 +74,14 @@ struct ForwardStep {
   std::vector<Segment> segments{};       // at most one of each slot
   bool operator==(const ForwardStep&) const = default;
 };
+
+// Tokens that the step chooses: one for each of its kChosen segments, in their order.
+inline int32_t CountChosenRows(const ForwardStep& step) {
+  int32_t rows = 0;
+  for (const Segment& segment : step.segments) {
+    rows += segment.logit_rows == LogitRows::kChosen ? 1 : 0;
+  }
+  return rows;
+}
 
 }  // namespace macrame::runtime::engine

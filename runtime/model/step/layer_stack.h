@@ -32,6 +32,16 @@ class LayerStack {
   // Hidden states [tokens of the step, hidden_size] of its tokens; of models whose layers read more
   // than that, with what they read (carried.h). First stage only.
   virtual mlx::core::array Embed(std::span<const int32_t> ids) = 0;
+  // Whether the two below are there. They are no part of a tensor split yet: its ranks would have
+  // to exchange their best candidates, and every rank the tokens.
+  virtual bool chooses_tokens() const { return false; }
+  // As Embed; tokens below zero stand for rows (ChosenRowOf) of `chosen`, int32 [rows], which is
+  // not evaluated.
+  virtual mlx::core::array EmbedChosen(std::span<const int32_t> tokens,
+                                       const mlx::core::array& chosen);
+  // The token of each row of `logits`, as ChooseTokens (mlx/row_chooser.h) makes it: int32 [rows],
+  // not evaluated.
+  virtual mlx::core::array Choose(const mlx::core::array& logits, std::span<const RowChoice> how);
   // The same through this rank's layers; behind the last layer, hidden states alone.
   virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;
   // Logits float32 [rows.size(), this rank's part of the vocabulary] of these rows of `hidden`.

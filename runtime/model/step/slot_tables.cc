@@ -18,7 +18,7 @@ SlotTables::SlotTables(int blocks_total, int positions_max)
 absl::Status SlotTables::Check(const Segment& segment, size_t blocks_before, int vocab_size) const {
   if (segment.tokens.empty()) return MalformedStep(segment, "has no tokens");
   for (const int32_t token : segment.tokens) {
-    if (token < 0 || token >= vocab_size) {
+    if (token >= vocab_size || (IsChosenRow(token) && ChosenRowOf(token) >= chosen_rows_)) {
       return MalformedStep(segment, absl::StrCat("has token ", token));
     }
   }
@@ -55,6 +55,7 @@ absl::Status SlotTables::Apply(const ForwardStep& step, int vocab_size) {
     std::vector<int32_t>& table = tables_[segment.slot];
     table.insert(table.end(), segment.new_blocks.begin(), segment.new_blocks.end());
   }
+  if (!step.segments.empty()) chosen_rows_ = CountChosenRows(step);
   return absl::OkStatus();
 }
 

@@ -27,8 +27,9 @@ class SlotTables {
   SlotTables(int blocks_total, int positions_max);
 
   // Closes and extends slots as `step` says. INTERNAL, and nothing changed, when the step is not
-  // well-formed: a token outside of [0, vocab_size), an unknown block, a table that does not just
-  // cover the tokens, a slot twice.
+  // well-formed: a token outside of [0, vocab_size) that is no chosen row of the step applied
+  // before, an unknown block, a table that does not just cover the tokens, a slot twice. Steps
+  // without segments don't count as the step before.
   absl::Status Apply(const ForwardStep& step, int vocab_size);
 
   // Valid until the next Apply. The slot must be open.
@@ -39,6 +40,7 @@ class SlotTables {
 
   const int blocks_total_;
   const int positions_max_;
+  int32_t chosen_rows_ = 0;  // of the step applied last
   std::map<uint32_t, std::vector<int32_t>> tables_;
 };
 

@@ -21,7 +21,8 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
   // Engine thread. Steps don't overlap on one rank; parts of a step are within it, but for
-  // sampling, which comes after.
+  // sampling, which comes after. Where a step is started while another one is computed, it is told
+  // from that one's results to its own, and parts are those of building the next one.
   virtual void BeginStep(const ForwardStep& step) = 0;
   virtual void EndStep() = 0;
   virtual void BeginPart(StepPart part, uint32_t number) = 0;

@@ -29,18 +29,18 @@ bool FindAtLeast(const LogitRow& row, float lowest, std::vector<Candidate>& foun
   return true;
 }
 
-// As many blocks have a token that is at least as likely as the count-th highest block's.
+float LogitOfAtLeast(const LogitRow& row, size_t count) {
+  if (count > row.highest_of_blocks.size()) return -std::numeric_limits<float>::infinity();
+  std::vector<float> highest = row.highest_of_blocks;
+  const auto at = highest.begin() + static_cast<int64_t>(count) - 1;
+  std::nth_element(highest.begin(), at, highest.end(), std::greater<>());
+  return *at;
+}
+
 std::vector<Candidate> FindLikeliest(const LogitRow& row, size_t count) {
   std::vector<Candidate> candidates;
   if (count == 0) return candidates;
-  float lowest = -std::numeric_limits<float>::infinity();
-  if (count <= row.highest_of_blocks.size()) {
-    std::vector<float> highest = row.highest_of_blocks;
-    const auto at = highest.begin() + static_cast<int64_t>(count) - 1;
-    std::nth_element(highest.begin(), at, highest.end(), std::greater<>());
-    lowest = *at;
-  }
-  FindAtLeast(row, lowest, candidates);
+  FindAtLeast(row, LogitOfAtLeast(row, count), candidates);
   if (candidates.size() > count) {
     std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(count),
                      candidates.end(), Likelier);

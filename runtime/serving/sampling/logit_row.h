@@ -4,7 +4,6 @@
 // them. Pure.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -18,7 +17,6 @@ namespace macrame::runtime::engine {
 struct Candidate {
   float logit;
   int32_t token;
-  double probability = 0.0;  // relative to the likeliest token's
 };
 
 inline bool Likelier(const Candidate& a, const Candidate& b) {
@@ -34,19 +32,20 @@ struct LogitRow {
     const size_t begin = block * kernels::kLogitBlock;
     return logits.subspan(begin, std::min(kernels::kLogitBlock, logits.size() - begin));
   }
-  double Probability(float logit, double temperature) const {
-    return std::exp((logit - scan.highest) / temperature);
-  }
 };
 
 LogitRow ScanRow(std::span<const float> logits);
 
-// The tokens whose logit is at least `lowest`, by id; probabilities are not set. False when there
-// are more than `most`: then some lack.
+// The tokens whose logit is at least `lowest`, by id. False when there are more than `most`: then
+// some lack.
 bool FindAtLeast(const LogitRow& row, float lowest, std::vector<Candidate>& found,
                  size_t most = std::numeric_limits<size_t>::max());
 
-// The `count` likeliest tokens, in order; probabilities are not set.
+// A logit that at least `count` tokens reach, one or more: that of the count-th highest block,
+// since each of the blocks up to it has such a token. -inf for more tokens than blocks.
+float LogitOfAtLeast(const LogitRow& row, size_t count);
+
+// The `count` likeliest tokens, in order.
 std::vector<Candidate> FindLikeliest(const LogitRow& row, size_t count);
 
 }  // namespace macrame::runtime::engine

@@ -17,6 +17,22 @@ int32_t WithPlace(int32_t token, std::span<const float> row) {
 
 }  // namespace
 
+bool CanChooseOnDevice(const RowSampling& how) {
+  const bool is_typical = how.traits.temperature > 0.0 && how.traits.typical_p < 1.0;
+  const bool is_changed = how.processor != nullptr && how.processor->changes_next();
+  return !is_typical && !is_changed && how.structure == nullptr && !how.top_logprobs.has_value();
+}
+
+RowChoice ChoiceOf(const RowSampling& how) {
+  const SamplingTraits& traits = how.traits;
+  return {.temperature = traits.temperature,
+          .top_k = traits.top_k,
+          .top_p = traits.top_p,
+          .min_p = traits.min_p,
+          .seed = traits.seed,
+          .position = how.position};
+}
+
 absl::StatusOr<SampledToken> SampleRow(std::span<const float> logits, const RowSampling& how,
                                        std::span<const int32_t> ahead) {
   thread_local std::vector<float> scratch;

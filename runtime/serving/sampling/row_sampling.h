@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/model/step/row_choice.h"
 #include "runtime/serving/sampling/logits_processor.h"
 #include "runtime/serving/sampling/logprobs.h"
 #include "runtime/serving/sampling/sampler.h"
@@ -32,6 +33,13 @@ struct RowSampling {
   // What it is held to, behind the processor; null: nothing. As the processor.
   const StructuredContent* structure = nullptr;
 };
+
+// Whether a device can choose the row's token (model/mlx/row_chooser.h): temperature, top-k, top-p
+// and min-p alone have a say, and no log probabilities are wanted.
+bool CanChooseOnDevice(const RowSampling& how);
+
+// How it is chosen there.
+RowChoice ChoiceOf(const RowSampling& how);
 
 struct SampledToken {
   int32_t token = 0;

@@ -3,29 +3,61 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/kernels/logit_scan.h"
+#include "runtime/kernels/token_weights.h"
 #include "runtime/serving/sampling/logit_row.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
+using kernels::DrawNumbers;
+using kernels::kFarthest;
 using kernels::kLogitBlock;
 using Row = LogitRow;
 
-// Sums are taken in another order than SampleInOrder takes them, of terms that are off by a few
-// units in the last place. What lies nearer to a limit than this share of the whole, which is above
-// that error for any vocabulary of less than a million tokens, is left to SampleInOrder.
-constexpr double kSumMargin = 1e-9;
-// e^-45 of the likeliest token's probability, times a vocabulary, is far below that margin.
-constexpr double kNegligible = 45.0;
-// Below it the reciprocal is not of use.
-constexpr double kTemperatureMin = 1e-30;
+// A token's place among those of a row: by distance from the likeliest, then by id.
+constexpr uint64_t PlaceOf(uint32_t distance, uint64_t token) {
+  return uint64_t{distance} << 32 | token;
+}
+constexpr uint64_t LastPlaceAt(uint32_t distance) { return PlaceOf(distance, 0xffffffff); }
+
+struct PlacedToken {
+  uint64_t place;
+  uint64_t weight;
+
+  uint32_t distance() const { return static_cast<uint32_t>(place >> 32); }
+  int32_t token() const { return static_cast<int32_t>(place & 0xffffffff); }
+};
+
+constexpr uint32_t kStepBits = 10;  // distances of one step
+constexpr size_t kSteps = (kFarthest >> kStepBits) + 1;
+// Beyond so many candidates a row is flat.
+constexpr size_t kCandidatesFew = 4096;
+
+// Memory that would else be asked of the system, page by page, for each token.
+struct Scratch {
+  std::vector<Candidate> found;
+  std::vector<PlacedToken> tokens, left, front, back;
+  std::vector<uint32_t> distances;       // of all tokens of a flat row
+  std::array<uint64_t, kSteps> weights;  // of all tokens on a step
+};
+
+Scratch& OwnScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+uint64_t SumOf(std::span<const PlacedToken> tokens) {
+  uint64_t sum = 0;
+  for (const PlacedToken& token : tokens) sum += token.weight;
+  return sum;
+}
 
 // The first of those with the highest logit.
 int32_t Best(const Row& row) {
@@ -37,381 +69,285 @@ int32_t Best(const Row& row) {
   return static_cast<int32_t>(block * kLogitBlock + static_cast<size_t>(at));
 }
 
-// The likeliest `count` come first, in order.
-void OrderFirst(std::vector<Candidate>& candidates, size_t count) {
-  count = std::min(count, candidates.size());
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<int64_t>(count),
-                    candidates.end(), Likelier);
+// No logit at that distance or nearer is lower.
+float LowestAt(const Row& row, float scale, uint32_t distance) {
+  const double below = (distance + 1.0) / scale;
+  const double slack = 1e-6 * (below + std::fabs(row.scan.highest));  // above float's rounding
+  return static_cast<float>(row.scan.highest - below - slack);
 }
 
-// Cuts to the smallest ordered prefix that holds `top_p` of the whole probability.
-void KeepTopP(std::vector<Candidate>& candidates, double top_p, bool ordered) {
-  double total = 0.0;
-  for (const Candidate& candidate : candidates) total += candidate.probability;
-  // Mostly a few dozen suffice: order more only while they don't.
-  size_t in_order = ordered ? candidates.size() : 0;
-  double sum = 0.0;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (i >= in_order) {
-      in_order = std::max<size_t>(64, in_order * 4);
-      OrderFirst(candidates, in_order);
-    }
-    sum += candidates[i].probability;
-    if (sum >= top_p * total) {
-      candidates.resize(i + 1);
-      return;
+// What was found, with its places and weights, in the same order.
+void Place(const Row& row, float scale, std::span<const Candidate> found,
+           std::vector<PlacedToken>& tokens) {
+  float logits[kLogitBlock];
+  uint32_t distances[kLogitBlock];
+  uint64_t weights[kLogitBlock];
+  tokens.resize(found.size());
+  for (size_t begin = 0; begin < found.size(); begin += kLogitBlock) {
+    const size_t count = std::min(kLogitBlock, found.size() - begin);
+    for (size_t i = 0; i < count; ++i) logits[i] = found[begin + i].logit;
+    kernels::WeighLogits(logits, count, row.scan.highest, scale, distances, weights);
+    for (size_t i = 0; i < count; ++i) {
+      const auto token = static_cast<uint64_t>(found[begin + i].token);
+      tokens[begin + i] = {PlaceOf(distances[i], token), weights[i]};
     }
   }
 }
 
-double SumOf(std::span<const Candidate> candidates) {
-  double sum = 0.0;
-  for (const Candidate& candidate : candidates) sum += candidate.probability;
-  return sum;
-}
-
-// The likeliest token's weight is 1, so there is at least one.
-void KeepMinP(std::vector<Candidate>& candidates, double min_p) {
-  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < min_p; });
-}
-
-// What min-p leaves, and the draw among it, one after the other.
-int32_t Draw(std::vector<Candidate>& candidates, const SamplingTraits& traits, uint64_t position) {
-  KeepMinP(candidates, traits.min_p);
-  double left = UniformAt(traits.seed, position) * SumOf(candidates);
-  for (const Candidate& candidate : candidates) {
-    left -= candidate.probability;
-    if (left < 0.0) return candidate.token;
-  }
-  return candidates.back().token;
-}
-
-// The choice by its definition: every token a candidate, sums in their order. The ways below give
-// the same token or none.
-int32_t SampleInOrder(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  std::vector<Candidate> candidates;
-  candidates.reserve(row.logits.size());
-  for (size_t i = 0; i < row.logits.size(); ++i) {
-    const float logit = row.logits[i];
-    if (std::isnan(logit)) continue;
-    candidates.push_back(
-        {logit, static_cast<int32_t>(i), row.Probability(logit, traits.temperature)});
-  }
-  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
-  if (limited) {
-    OrderFirst(candidates, traits.top_k);
-    candidates.resize(traits.top_k);
-  }
-  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, limited);
-  return Draw(candidates, traits, position);
-}
-
-int32_t SampleOfTopK(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  std::vector<Candidate> candidates = FindLikeliest(row, traits.top_k);
-  for (Candidate& candidate : candidates) {
-    candidate.probability = row.Probability(candidate.logit, traits.temperature);
-  }
-  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, true);
-  return Draw(candidates, traits, position);
-}
-
-// min-p alone: only what is near it is looked at.
-int32_t SampleAboveMinP(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  const double below = -std::log(traits.min_p) * traits.temperature;
-  const double highest = row.scan.highest;
-  const double slack = 1e-6 * (below + std::fabs(highest));  // above float's rounding
-  std::vector<Candidate> candidates;
-  FindAtLeast(row, static_cast<float>(highest - below - slack), candidates);
-  for (Candidate& candidate : candidates) {
-    candidate.probability = row.Probability(candidate.logit, traits.temperature);
-  }
-  return Draw(candidates, traits, position);
-}
-
-// The weights of the blocks, all relative to the likeliest token's.
-std::vector<double> WeightsOfBlocks(const Row& row, double temperature) {
-  std::vector<double> weights(row.highest_of_blocks.size(), 0.0);
-  const double lowest = row.scan.highest - kNegligible * temperature;
-  for (size_t block = 0; block < weights.size(); ++block) {
-    if (row.highest_of_blocks[block] < lowest) continue;
-    const auto logits = row.Block(block);
-    weights[block] =
-        kernels::SumOfExps(logits.data(), logits.size(), row.scan.highest, 1.0 / temperature);
-  }
-  return weights;
-}
-
-// Among all tokens. Nothing when it is too close to say.
-std::optional<int32_t> DrawOfAll(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  const std::vector<double> weights = WeightsOfBlocks(row, traits.temperature);
-  double total = 0.0;
-  for (const double weight : weights) total += weight;
-  const double target = UniformAt(traits.seed, position) * total;
-  const double margin = kSumMargin * total;
-  double sum = 0.0;
-  for (size_t block = 0; block < weights.size(); ++block) {
-    if (sum + weights[block] <= target) {
-      sum += weights[block];
-      continue;
-    }
-    const auto logits = row.Block(block);
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const double before = sum;
-      sum += row.Probability(logits[i], traits.temperature);
-      if (sum <= target) continue;
-      if (target - before < margin || sum - target < margin) return std::nullopt;
-      return static_cast<int32_t>(block * kLogitBlock + i);
-    }
-    return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-constexpr uint16_t kSteps = 2048;
-constexpr uint16_t kNoStep = 0xffff;  // of blocks that can't matter
-// A row whose logits lie further apart is not flat.
-constexpr double kFlatSpread = 24.0;
-// Beyond so many candidates a row is flat.
-constexpr size_t kCandidatesFew = 4096;
-
-// For rows that are flat, where a good part of the vocabulary is looked at: memory that would else
-// be asked of the system, page by page, for each token.
-struct Scratch {
-  std::vector<Candidate> left, front, back, likeliest;
-  std::vector<uint16_t> steps;         // of each token, below the likeliest
-  std::array<double, kSteps> weights;  // of all tokens on a step
-};
-
-// Puts those of `left` that are likelier than the pivot into `front`, the others into `back`; the
+// Puts those of `left` that stand before the pivot into `front`, the others into `back`; the
 // weight of the front. Without branches: on a flat row half of them would be predicted wrongly.
-double Divide(Scratch& scratch, const Candidate& pivot) {
+uint64_t Divide(Scratch& scratch, uint64_t pivot) {
   scratch.front.resize(scratch.left.size());
   scratch.back.resize(scratch.left.size());
   size_t front = 0, back = 0;
-  double weight = 0.0;
-  for (const Candidate& candidate : scratch.left) {
-    const bool is_front = (candidate.logit > pivot.logit) |
-                          ((candidate.logit == pivot.logit) & (candidate.token < pivot.token));
-    scratch.front[front] = candidate;
-    scratch.back[back] = candidate;
+  uint64_t weight = 0;
+  for (const PlacedToken& token : scratch.left) {
+    const bool is_front = token.place < pivot;
+    scratch.front[front] = token;
+    scratch.back[back] = token;
     front += is_front ? 1 : 0;
     back += is_front ? 0 : 1;
-    weight += is_front ? candidate.probability : 0.0;
+    weight += is_front ? token.weight : 0;
   }
   scratch.front.resize(front);
   scratch.back.resize(back);
   return weight;
 }
 
-// Moves the shortest run of likeliest candidates in `left` whose weight, with that `before` them,
-// reaches `target` to `likeliest`, the least likely of them last, the others in any order. False
-// when it is too close to say.
-bool TakeLikeliest(Scratch& scratch, double target, double margin, double before_all = 0.0) {
+// The first place up to which the weights of `left`, in the order of places, reach `target`.
+// `left` is used up.
+uint64_t PlaceThatReaches(Scratch& scratch, uint64_t target) {
   constexpr size_t kSorted = 32;
-  std::vector<Candidate>& left = scratch.left;
-  std::vector<Candidate>& likeliest = scratch.likeliest;
-  likeliest.clear();
-  double sum = before_all;
+  std::vector<PlacedToken>& left = scratch.left;
   while (left.size() > kSorted) {
     // A pivot between two others: neither part is empty.
-    Candidate pivots[] = {left.front(), left[left.size() / 2], left.back()};
-    std::sort(std::begin(pivots), std::end(pivots), Likelier);
-    const double front = Divide(scratch, pivots[1]);
-    if (sum + front >= target) {
+    uint64_t pivots[] = {left.front().place, left[left.size() / 2].place, left.back().place};
+    std::sort(std::begin(pivots), std::end(pivots));
+    const uint64_t front = Divide(scratch, pivots[1]);
+    if (front >= target) {
       left.swap(scratch.front);
     } else {
-      likeliest.insert(likeliest.end(), scratch.front.begin(), scratch.front.end());
-      sum += front;
+      target -= front;
       left.swap(scratch.back);
     }
   }
-  std::sort(left.begin(), left.end(), Likelier);
-  for (const Candidate& candidate : left) {
-    const double before = sum;
-    sum += candidate.probability;
-    const bool is_first = likeliest.empty() && before_all == 0.0;
-    likeliest.push_back(candidate);
-    if (sum >= target) return sum - target >= margin && (is_first || target - before >= margin);
+  std::sort(left.begin(), left.end(),
+            [](const PlacedToken& a, const PlacedToken& b) { return a.place < b.place; });
+  for (const PlacedToken& token : left) {
+    if (token.weight >= target) return token.place;
+    target -= token.weight;
   }
-  return false;
+  return left.back().place;
 }
 
-void SetProbabilities(const Row& row, double temperature, std::vector<Candidate>& candidates) {
-  constexpr size_t kAtOnce = 256;
-  float logits[kAtOnce];
-  double weights[kAtOnce];
-  for (size_t begin = 0; begin < candidates.size(); begin += kAtOnce) {
-    const size_t count = std::min(kAtOnce, candidates.size() - begin);
-    for (size_t i = 0; i < count; ++i) logits[i] = candidates[begin + i].logit;
-    kernels::ExpsOf(logits, count, row.scan.highest, 1.0 / temperature, weights);
-    for (size_t i = 0; i < count; ++i) candidates[begin + i].probability = weights[i];
+// Leaves of `tokens`, all of a row that can matter, what top-k, top-p and min-p leave. Their order
+// stays.
+void KeepOf(Scratch& scratch, uint32_t top_k, const DrawNumbers& numbers) {
+  std::vector<PlacedToken>& tokens = scratch.tokens;
+  const auto cut = [&](uint64_t last) {
+    std::erase_if(tokens, [last](const PlacedToken& token) { return token.place > last; });
+  };
+  if (top_k > 0 && top_k < tokens.size()) {
+    scratch.left = tokens;
+    const auto at = scratch.left.begin() + top_k - 1;
+    std::nth_element(scratch.left.begin(), at, scratch.left.end(),
+                     [](const PlacedToken& a, const PlacedToken& b) { return a.place < b.place; });
+    cut(at->place);
   }
+  uint64_t last = LastPlaceAt(numbers.farthest);
+  if (numbers.top_p < kernels::kWhole) {
+    scratch.left = tokens;
+    const uint64_t wanted = kernels::ShareOf(SumOf(tokens), numbers.top_p);
+    last = std::min(last, PlaceThatReaches(scratch, wanted));
+  }
+  cut(last);
+}
+
+// Draws among all of `tokens`, which are ordered by id.
+int32_t DrawAmong(std::span<const PlacedToken> tokens, const DrawNumbers& numbers) {
+  uint64_t target = kernels::ShareOf(SumOf(tokens), numbers.draw);
+  for (const PlacedToken& token : tokens) {
+    if (token.weight > target) return token.token();
+    target -= token.weight;
+  }
+  return tokens.back().token();  // never: the target is below the sum
+}
+
+// A block's tokens up to the place `last`, with their weights; 0 is that of the others.
+struct WeighedBlock {
+  uint32_t distances[kLogitBlock];
+  uint64_t weights[kLogitBlock];
+
+  WeighedBlock(const Row& row, float scale, size_t block, uint64_t last) {
+    const auto logits = row.Block(block);
+    kernels::WeighLogits(logits.data(), logits.size(), row.scan.highest, scale, distances, weights);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (PlaceOf(distances[i], block * kLogitBlock + i) > last) weights[i] = 0;
+    }
+  }
+};
+
+uint64_t SumOfBlock(const Row& row, float scale, size_t block, uint64_t last) {
+  const auto farthest = static_cast<uint32_t>(last >> 32);
+  const float highest = row.scan.highest;
+  const uint32_t nearest = kernels::DistanceOf(highest, row.highest_of_blocks[block], scale);
+  if (nearest > farthest || nearest == kFarthest) return 0;
+  const auto logits = row.Block(block);
+  const uint64_t begin = block * kLogitBlock, last_token = last & 0xffffffff;
+  if (begin + logits.size() - 1 <= last_token) {
+    return kernels::SumOfWeights(logits.data(), logits.size(), highest, scale, farthest);
+  }
+  if (begin > last_token) {
+    if (nearest == farthest) return 0;
+    return kernels::SumOfWeights(logits.data(), logits.size(), highest, scale, farthest - 1);
+  }
+  const WeighedBlock weighed(row, scale, block, last);
+  return std::accumulate(weighed.weights, weighed.weights + logits.size(), uint64_t{0});
+}
+
+// Draws among all tokens of a row up to the place `last`.
+int32_t DrawUpTo(const Row& row, const DrawNumbers& numbers, uint64_t last) {
+  std::vector<uint64_t> sums(row.highest_of_blocks.size());
+  for (size_t block = 0; block < sums.size(); ++block) {
+    sums[block] = SumOfBlock(row, numbers.scale, block, last);
+  }
+  uint64_t target =
+      kernels::ShareOf(std::accumulate(sums.begin(), sums.end(), uint64_t{0}), numbers.draw);
+  size_t block = 0;
+  while (target >= sums[block]) target -= sums[block++];
+  const WeighedBlock weighed(row, numbers.scale, block, last);
+  size_t at = 0;
+  while (target >= weighed.weights[at]) target -= weighed.weights[at++];
+  return static_cast<int32_t>(block * kLogitBlock + at);
+}
+
+// Of a flat row, where only the tokens of one step are looked at one by one: that on which top-p
+// ends. The last place that top-p leaves.
+uint64_t LastOfFlatTopP(const Row& row, const DrawNumbers& numbers, Scratch& scratch) {
+  scratch.distances.resize(row.logits.size());
+  scratch.weights.fill(0);
+  uint64_t weights[kLogitBlock];
+  for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
+    const auto logits = row.Block(block);
+    uint32_t* distances = scratch.distances.data() + block * kLogitBlock;
+    kernels::WeighLogits(logits.data(), logits.size(), row.scan.highest, numbers.scale, distances,
+                         weights);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      scratch.weights[distances[i] >> kStepBits] += weights[i];
+    }
+  }
+  const uint64_t total =
+      std::accumulate(scratch.weights.begin(), scratch.weights.end(), uint64_t{0});
+  uint64_t wanted = kernels::ShareOf(total, numbers.top_p);
+  size_t step = 0;
+  while (scratch.weights[step] < wanted) wanted -= scratch.weights[step++];
+  scratch.left.clear();
+  for (size_t i = 0; i < scratch.distances.size(); ++i) {
+    const uint32_t distance = scratch.distances[i];
+    if (distance >> kStepBits != step) continue;
+    scratch.left.push_back({PlaceOf(distance, i), kernels::WeightAt(distance)});
+  }
+  return PlaceThatReaches(scratch, wanted);
+}
+
+// top-p, perhaps with min-p behind it, of all tokens, without ordering them.
+int32_t DrawOfTopP(const Row& row, const DrawNumbers& numbers, Scratch& scratch) {
+  uint64_t wanted = 0;
+  // 4 and 12 below the likeliest's logarithm, and all.
+  for (const uint32_t depth :
+       {6u << kernels::kDistanceBits, 17u << kernels::kDistanceBits, kFarthest}) {
+    const float lowest = LowestAt(row, numbers.scale, depth);
+    if (!FindAtLeast(row, lowest, scratch.found, kCandidatesFew)) break;
+    if (wanted == 0) {
+      uint64_t total = 0;
+      for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
+        total += SumOfBlock(row, numbers.scale, block, LastPlaceAt(kFarthest));
+      }
+      wanted = kernels::ShareOf(total, numbers.top_p);
+    }
+    Place(row, numbers.scale, scratch.found, scratch.tokens);
+    // What is farther was found by the slack alone, and not all of it.
+    std::erase_if(scratch.tokens, [&](const PlacedToken& t) { return t.distance() > depth; });
+    if (SumOf(scratch.tokens) < wanted) continue;
+    scratch.left = scratch.tokens;
+    const uint64_t last =
+        std::min(PlaceThatReaches(scratch, wanted), LastPlaceAt(numbers.farthest));
+    std::erase_if(scratch.tokens, [&](const PlacedToken& t) { return t.place > last; });
+    return DrawAmong(scratch.tokens, numbers);
+  }
+  const uint64_t last = LastOfFlatTopP(row, numbers, scratch);
+  return DrawUpTo(row, numbers, std::min(last, LastPlaceAt(numbers.farthest)));
+}
+
+int32_t DrawOfTopK(const Row& row, uint32_t top_k, const DrawNumbers& numbers, Scratch& scratch) {
+  const float reached = LogitOfAtLeast(row, top_k);
+  const uint32_t distance = kernels::DistanceOf(row.scan.highest, reached, numbers.scale);
+  // Others are as far away, with a lower logit.
+  FindAtLeast(row, std::min(reached, LowestAt(row, numbers.scale, distance)), scratch.found);
+  Place(row, numbers.scale, scratch.found, scratch.tokens);
+  KeepOf(scratch, top_k, numbers);
+  return DrawAmong(scratch.tokens, numbers);
 }
 
 // Cuts to those whose surprise (the logarithm of 1 / probability) is nearest to what is expected of
-// the candidates as a whole: the smallest set that holds `typical_p` of their probability.
-void KeepTypical(const Row& row, const SamplingTraits& traits, std::vector<Candidate>& candidates) {
-  struct Distance {
+// the tokens as a whole: the smallest set that holds `typical_p` of their probability. Surprise
+// counts from the likeliest token's, in steps of distance: the same is added to every token's.
+void KeepTypical(double typical_p, std::vector<PlacedToken>& tokens) {
+  struct Nearness {
     double from_expected;
-    uint32_t index;  // of candidates that stand at one distance, the first is the nearer
-    bool operator<(const Distance& other) const {
+    uint32_t index;  // of tokens that are as near, the first is the nearer
+    bool operator<(const Nearness& other) const {
       return from_expected != other.from_expected ? from_expected < other.from_expected
                                                   : index < other.index;
     }
   };
-  // All relative to the likeliest token's: the same number would be added to every surprise.
-  const auto surprise = [&](const Candidate& c) {
-    return (row.scan.highest - c.logit) / traits.temperature;
-  };
-  const double total = SumOf(candidates);
+  const auto total = static_cast<double>(SumOf(tokens));
   double expected = 0.0;
-  for (const Candidate& c : candidates) expected += c.probability * surprise(c);
-  expected /= total;
-  std::vector<Distance> order;
-  order.reserve(candidates.size());
-  for (uint32_t i = 0; i < candidates.size(); ++i) {
-    order.push_back({std::fabs(surprise(candidates[i]) - expected), i});
+  for (const PlacedToken& token : tokens) {
+    expected += static_cast<double>(token.weight) / total * token.distance();
   }
-  std::vector<Candidate> kept;
-  size_t in_order = 0;
+  std::vector<Nearness> order;
+  order.reserve(tokens.size());
+  for (uint32_t i = 0; i < tokens.size(); ++i) {
+    order.push_back({std::fabs(tokens[i].distance() - expected), i});
+  }
+  size_t kept = 0, in_order = 0;
   double sum = 0.0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (i >= in_order) {
-      in_order = i == 0 ? std::min<size_t>(256, order.size()) : order.size();
-      std::partial_sort(order.begin() + static_cast<int64_t>(i),
+  while (kept < order.size() && sum < typical_p * total) {
+    if (kept >= in_order) {
+      in_order = kept == 0 ? std::min<size_t>(256, order.size()) : order.size();
+      std::partial_sort(order.begin() + static_cast<int64_t>(kept),
                         order.begin() + static_cast<int64_t>(in_order), order.end());
     }
-    kept.push_back(candidates[order[i].index]);
-    sum += kept.back().probability;
-    if (sum >= traits.typical_p * total) break;
+    sum += static_cast<double>(tokens[order[kept++].index].weight);
   }
-  candidates.swap(kept);
+  order.resize(kept);
+  std::sort(order.begin(), order.end(),
+            [](const Nearness& a, const Nearness& b) { return a.index < b.index; });
+  for (size_t i = 0; i < kept; ++i) tokens[i] = tokens[order[i].index];
+  tokens.resize(kept);
 }
 
-// With typical-p: what the others leave is looked at as a whole. Of all tokens, those that are less
-// than e^-kNegligible times as likely as the likeliest are no candidates.
-int32_t SampleTypical(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  const double lowest = row.scan.highest - kNegligible * traits.temperature;
-  std::vector<Candidate> candidates;
-  FindAtLeast(row, static_cast<float>(lowest), candidates);
-  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
-  if (limited) {
-    OrderFirst(candidates, traits.top_k);
-    candidates.resize(traits.top_k);
-  }
-  SetProbabilities(row, traits.temperature, candidates);
-  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, limited);
-  KeepMinP(candidates, traits.min_p);
-  KeepTypical(row, traits, candidates);
-  return Draw(candidates, traits, position);
+// With typical-p: what the others leave is looked at as a whole.
+int32_t DrawTypical(const Row& row, const SamplingTraits& traits, const DrawNumbers& numbers,
+                    Scratch& scratch) {
+  FindAtLeast(row, LowestAt(row, numbers.scale, kFarthest - 1), scratch.found);
+  Place(row, numbers.scale, scratch.found, scratch.tokens);
+  KeepOf(scratch, traits.top_k, numbers);
+  KeepTypical(traits.typical_p, scratch.tokens);
+  return DrawAmong(scratch.tokens, numbers);
 }
 
-// Of a flat row: each token's step, and the weight of each step. The sum of the weights.
-double WeighSteps(const Row& row, double temperature, Scratch& scratch) {
-  const double lowest = row.scan.highest - kNegligible * temperature;
-  const double spread = std::min(kNegligible * temperature, kFlatSpread);
-  const auto per_unit = static_cast<float>(kSteps / spread);
-  scratch.steps.resize(row.logits.size());
-  scratch.weights.fill(0.0);
-  double weights[kLogitBlock];
-  for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
-    const auto logits = row.Block(block);
-    uint16_t* steps = scratch.steps.data() + block * kLogitBlock;
-    if (row.highest_of_blocks[block] < lowest) {
-      std::fill_n(steps, logits.size(), kNoStep);
-      continue;
-    }
-    kernels::StepsBelow(logits.data(), logits.size(), row.scan.highest, per_unit, kSteps - 1,
-                        steps);
-    kernels::ExpsOf(logits.data(), logits.size(), row.scan.highest, 1.0 / temperature, weights);
-    for (size_t i = 0; i < logits.size(); ++i) scratch.weights[steps[i]] += weights[i];
+int32_t Draw(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  Scratch& scratch = OwnScratch();
+  const DrawNumbers numbers =
+      kernels::NumbersOf(traits.temperature, traits.top_p, traits.min_p, traits.seed, position);
+  if (traits.typical_p < 1.0) return DrawTypical(row, traits, numbers, scratch);
+  if (traits.top_k > 0 && traits.top_k < row.logits.size()) {
+    return DrawOfTopK(row, traits.top_k, numbers, scratch);
   }
-  return std::accumulate(scratch.weights.begin(), scratch.weights.end(), 0.0);
-}
-
-// The first step up to which the weights reach `target`; *before: the weight above it.
-size_t StepAt(const Scratch& scratch, double target, double* before) {
-  size_t step = 0;
-  for (*before = 0.0; step + 1 < kSteps; ++step) {
-    if (*before + scratch.weights[step] >= target) break;
-    *before += scratch.weights[step];
-  }
-  return step;
-}
-
-// The tokens on a step to `left`.
-void FindOnStep(const Row& row, double temperature, size_t step, Scratch& scratch) {
-  constexpr size_t kAtOnce = 1024;
-  size_t tokens[kAtOnce];
-  scratch.left.clear();
-  for (size_t begin = 0; begin < scratch.steps.size(); begin += kAtOnce) {
-    const size_t end = std::min(scratch.steps.size(), begin + kAtOnce);
-    size_t count = 0;
-    for (size_t i = begin; i < end; ++i) {
-      tokens[count] = i;
-      count += scratch.steps[i] == step ? 1 : 0;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      scratch.left.push_back({row.logits[tokens[i]], static_cast<int32_t>(tokens[i])});
-    }
-  }
-  SetProbabilities(row, temperature, scratch.left);
-}
-
-// top-p of all tokens of a flat row, where only two steps are looked at token by token: that on
-// which top-p ends, and that of the token. Nothing when it is too close to say.
-std::optional<int32_t> DrawOfFlatTopP(const Row& row, const SamplingTraits& traits,
-                                      uint64_t position, Scratch& scratch) {
-  const double total = WeighSteps(row, traits.temperature, scratch);
-  const double wanted = traits.top_p * total;
-  double before = 0.0;
-  const size_t last = StepAt(scratch, wanted, &before);
-  FindOnStep(row, traits.temperature, last, scratch);
-  if (!TakeLikeliest(scratch, wanted, kSumMargin * total, before)) return std::nullopt;
-  const double left = before + SumOf(scratch.likeliest);
-  const double target = UniformAt(traits.seed, position) * left;
-  const size_t step = std::min(StepAt(scratch, target, &before), last);
-  if (step == last) {
-    scratch.left.swap(scratch.likeliest);
-  } else {
-    FindOnStep(row, traits.temperature, step, scratch);
-  }
-  if (!TakeLikeliest(scratch, target, kSumMargin * left, before)) return std::nullopt;
-  return scratch.likeliest.back().token;
-}
-
-// top-p of all tokens, without ordering them. Nothing when it is too close to say.
-std::optional<int32_t> DrawOfTopP(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  thread_local Scratch scratch;
-  const double temperature = traits.temperature;
-  const size_t most = traits.min_p > 0.0 ? row.logits.size() : kCandidatesFew;
-  double total = 0.0, wanted = 0.0, margin = 0.0;
-  for (const double depth : {4.0, 12.0, kNegligible}) {
-    const double lowest = row.scan.highest - depth * temperature;
-    if (!FindAtLeast(row, static_cast<float>(lowest), scratch.left, most)) {
-      return DrawOfFlatTopP(row, traits, position, scratch);
-    }
-    if (total == 0.0) {
-      const std::vector<double> weights = WeightsOfBlocks(row, temperature);
-      total = std::accumulate(weights.begin(), weights.end(), 0.0);
-      wanted = traits.top_p * total;
-      margin = kSumMargin * total;
-    }
-    SetProbabilities(row, temperature, scratch.left);
-    if (SumOf(scratch.left) >= wanted + margin) break;
-  }
-  if (!TakeLikeliest(scratch, wanted, margin)) return std::nullopt;
-  bool is_near = false;
-  std::erase_if(scratch.likeliest, [&](const Candidate& c) {
-    is_near = is_near || std::fabs(c.probability - traits.min_p) < kSumMargin * traits.min_p;
-    return c.probability < traits.min_p;
-  });
-  if (is_near) return std::nullopt;
-  scratch.left.swap(scratch.likeliest);
-  const double left = SumOf(scratch.left);
-  const double target = UniformAt(traits.seed, position) * left;
-  if (!TakeLikeliest(scratch, target, kSumMargin * left)) return std::nullopt;
-  return scratch.likeliest.back().token;
+  if (numbers.top_p < kernels::kWhole) return DrawOfTopP(row, numbers, scratch);
+  return DrawUpTo(row, numbers, LastPlaceAt(numbers.farthest));
 }
 
 }  // namespace
@@ -432,17 +368,6 @@ absl::Status CheckSampling(const SamplingTraits& traits) {
   return absl::OkStatus();
 }
 
-double UniformAt(uint64_t seed, uint64_t position) {
-  // SplitMix64's finalizer (Steele, Lea, Flood 2014) over a counter that both numbers move.
-  uint64_t z = seed + 0x9e3779b97f4a7c15ULL * (position + 1);
-  for (int round = 0; round < 2; ++round) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    z ^= z >> 31;
-  }
-  return static_cast<double>(z >> 11) * 0x1.0p-53;
-}
-
 absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
                                     uint64_t position) {
   const Row row = ScanRow(logits);
@@ -450,17 +375,12 @@ absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const Samplin
     return absl::InternalError("the model's output is not finite");
   }
   if (traits.temperature <= 0.0) return Best(row);
-  if (traits.typical_p < 1.0 && traits.temperature >= kTemperatureMin) {
-    return SampleTypical(row, traits, position);
+  if (!row.scan.has_nan) return Draw(row, traits, position);
+  std::vector<float> numbers(logits.begin(), logits.end());
+  for (float& logit : numbers) {
+    if (std::isnan(logit)) logit = -std::numeric_limits<float>::infinity();
   }
-  if (row.scan.has_nan || traits.temperature < kTemperatureMin) {
-    return SampleInOrder(row, traits, position);
-  }
-  if (traits.top_k > 0 && traits.top_k < logits.size()) return SampleOfTopK(row, traits, position);
-  if (traits.top_p >= 1.0 && traits.min_p > 0.0) return SampleAboveMinP(row, traits, position);
-  const auto token =
-      traits.top_p < 1.0 ? DrawOfTopP(row, traits, position) : DrawOfAll(row, traits, position);
-  return token.has_value() ? *token : SampleInOrder(row, traits, position);
+  return Draw(ScanRow(numbers), traits, position);
 }
 
 }  // namespace macrame::runtime::engine

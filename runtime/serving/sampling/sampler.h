@@ -4,8 +4,10 @@
 // be taken up again anywhere, on another machine, and goes on as it would have.
 //
 // Order: temperature, then top-k, then top-p, then min-p, then typical-p, each on what the one
-// before left, then a draw among the rest in proportion. Equal logits are ordered by token id. What
-// is done to the logits before (penalties, biases): logits_processor.h.
+// before left, then a draw among the rest in proportion, in the order of their ids. Probabilities
+// are whole numbers (kernels/token_weights.h), so that a GPU's graph chooses the same tokens
+// (model/mlx/row_chooser.h). Logits that give the same number are equal, and equal ones are ordered
+// by token id. What is done to the logits before (penalties, biases): logits_processor.h.
 
 #include <cstdint>
 #include <span>
@@ -32,8 +34,5 @@ absl::Status CheckSampling(const SamplingTraits& traits);
 // are never chosen; INTERNAL when none is finite.
 absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
                                     uint64_t position);
-
-// A number in [0, 1) that (seed, position) fix.
-double UniformAt(uint64_t seed, uint64_t position);
 
 }  // namespace macrame::runtime::engine

@@ -64,11 +64,16 @@ Step RandomStep(std::mt19937_64& random) {
       segment.slot = static_cast<uint32_t>(random());
       segment.begin = static_cast<uint32_t>(random());
       segment.tokens = Numbers<int32_t>(random, 40);
-      segment.logit_rows = static_cast<LogitRows>(random() % 5);
+      segment.logit_rows = static_cast<LogitRows>(random() % 6);
       segment.new_blocks = Numbers<int32_t>(random, 6);
       segment.state_from = static_cast<SnapshotId>(random());
       segment.state_to = random() % 2 == 0 ? kNoSnapshot : static_cast<SnapshotId>(random());
       segment.salt = random();
+      if (segment.logit_rows == LogitRows::kChosen) {
+        const auto real = [&] { return static_cast<double>(random()) / 7.0; };
+        segment.choice = {real(),  static_cast<uint32_t>(random()), real(), real(), random(),
+                          random()};
+      }
       step.forward.segments.push_back(std::move(segment));
     }
   }

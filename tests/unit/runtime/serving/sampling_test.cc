@@ -10,6 +10,7 @@
 #include <random>
 
 #include "proto/reasons.h"
+#include "runtime/kernels/token_weights.h"
 #include "runtime/serving/sampling/generation.h"
 #include "runtime/serving/sampling/row_sampling.h"
 #include "runtime/serving/sampling/sampler.h"
@@ -47,6 +48,67 @@ TEST(SamplerTest, DrawsInProportion) {
   EXPECT_NEAR(counts.at(2) / 20000.0, 0.1, 0.015);
 }
 
+// Chi-square over the tokens that are expected often enough: as good as their number, within four
+// of its standard deviations.
+void ExpectProportions(const std::vector<float>& logits, const SamplingTraits& traits,
+                       const std::vector<double>& shares) {
+  constexpr int kDraws = 40'000;
+  const auto counts = Draw(logits, traits, kDraws);
+  double sum = 0.0, rare = 0.0;
+  int terms = 0, rare_count = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto found = counts.find(static_cast<int32_t>(i));
+    const int count = found == counts.end() ? 0 : found->second;
+    const double expected = shares[i] * kDraws;
+    if (expected < 8.0) {
+      rare += expected;
+      rare_count += count;
+      continue;
+    }
+    sum += (count - expected) * (count - expected) / expected;
+    ++terms;
+  }
+  EXPECT_NEAR(sum, terms - 1, 4.0 * std::sqrt(2.0 * terms));
+  EXPECT_NEAR(rare_count, rare, 4.0 * std::sqrt(rare) + 1.0);
+}
+
+TEST(SamplerTest, SharesAreThoseOfTheSoftmax) {
+  std::mt19937 random(11);
+  for (const float spread : {0.3F, 2.0F}) {
+    for (const double temperature : {0.6, 1.5}) {
+      std::normal_distribution<float> normal(2.0F, spread);
+      std::vector<float> logits(200);
+      for (float& logit : logits) logit = normal(random);
+      std::vector<double> weights;
+      double sum = 0.0;
+      for (const float logit : logits) {
+        sum += weights.emplace_back(std::exp((double{logit} - 2.0) / temperature));
+      }
+      const auto shares = [&](double lowest, double of) {
+        std::vector<double> kept;
+        for (const double weight : weights) kept.push_back(weight < lowest ? 0.0 : weight / of);
+        return kept;
+      };
+      SCOPED_TRACE(testing::Message() << "spread " << spread << ", temperature " << temperature);
+      ExpectProportions(logits, {.temperature = temperature, .seed = 21}, shares(0.0, sum));
+      // The likeliest that hold 0.8 of it, by plain sums.
+      std::vector<double> order = weights;
+      std::sort(order.rbegin(), order.rend());
+      double held = 0.0;
+      size_t last = 0;
+      while ((held += order[last]) < 0.8 * sum) ++last;
+      ExpectProportions(logits, {.temperature = temperature, .top_p = 0.8, .seed = 22},
+                        shares(order[last], held));
+      uint32_t top_k = 50;
+      while (order[top_k - 1] < 1.0001 * order[top_k]) ++top_k;  // no equals on both sides
+      held = 0.0;
+      for (size_t i = 0; i < top_k; ++i) held += order[i];
+      ExpectProportions(logits, {.temperature = temperature, .top_k = top_k, .seed = 23},
+                        shares(order[top_k - 1], held));
+    }
+  }
+}
+
 TEST(SamplerTest, TemperatureSharpens) {
   const std::vector<float> logits{std::log(0.6F), std::log(0.4F)};
   const auto counts = Draw(logits, {.temperature = 0.5, .seed = 5}, 20000);
@@ -65,7 +127,7 @@ TEST(SamplerTest, FiltersKeepOnlyWhatTheyShould) {
   EXPECT_EQ(tokens({}), (Tokens{0, 1, 2, 3}));
   EXPECT_EQ(tokens({.top_k = 1}), (Tokens{1}));
   EXPECT_EQ(tokens({.top_k = 3}), (Tokens{0, 1, 2}));  // equal ones by id
-  EXPECT_EQ(tokens({.top_p = 0.5}), (Tokens{1}));
+  EXPECT_EQ(tokens({.top_p = 0.499}), (Tokens{1}));
   EXPECT_EQ(tokens({.top_p = 0.6}), (Tokens{1, 2}));
   EXPECT_EQ(tokens({.min_p = 0.5}), (Tokens{1, 2}));
   EXPECT_EQ(tokens({.min_p = 1.0}), (Tokens{1}));
@@ -105,51 +167,43 @@ TEST(SamplerTest, ChecksItsBounds) {
 int32_t PlainSample(const std::vector<float>& logits, const SamplingTraits& traits,
                     uint64_t position) {
   struct Candidate {
-    float logit;
+    uint32_t distance;
     int32_t token;
-    double weight;
+    uint64_t weight;
   };
+  const kernels::DrawNumbers numbers =
+      kernels::NumbersOf(traits.temperature, traits.top_p, traits.min_p, traits.seed, position);
   float highest = -kInf;
   for (const float logit : logits) highest = logit > highest ? logit : highest;
   std::vector<Candidate> candidates;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i])) continue;
-    const double weight = std::exp((logits[i] - highest) / traits.temperature);
-    candidates.push_back({logits[i], static_cast<int32_t>(i), weight});
-  }
-  const auto order = [&] {
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
-  };
-  if (traits.temperature <= 0.0) {
-    order();
-    return candidates[0].token;
+    const uint32_t distance = kernels::DistanceOf(highest, logits[i], numbers.scale);
+    candidates.push_back({distance, static_cast<int32_t>(i), kernels::WeightAt(distance)});
   }
   const auto total = [&] {
-    double sum = 0.0;
+    uint64_t sum = 0;
     for (const Candidate& candidate : candidates) sum += candidate.weight;
     return sum;
   };
-  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
-  if (limited) {
-    order();
-    candidates.resize(traits.top_k);
-  }
-  if (traits.top_p < 1.0) {
-    const double wanted = traits.top_p * total();
-    order();
-    double sum = 0.0;
-    size_t kept = 0;
-    while (kept < candidates.size() && sum < wanted) sum += candidates[kept++].weight;
-    candidates.resize(kept);
-  }
-  std::erase_if(candidates, [&](const Candidate& c) { return c.weight < traits.min_p; });
-  double left = UniformAt(traits.seed, position) * total();
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.distance < b.distance; });
+  if (traits.top_k > 0 && traits.top_k < candidates.size()) candidates.resize(traits.top_k);
+  const uint64_t wanted = kernels::ShareOf(total(), numbers.top_p);
+  uint64_t sum = 0;
+  size_t kept = 0;
+  while (sum < wanted) sum += candidates[kept++].weight;
+  candidates.resize(kept);
+  std::erase_if(candidates, [&](const Candidate& c) { return c.distance > numbers.farthest; });
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  uint64_t left = kernels::ShareOf(total(), numbers.draw);
   for (const Candidate& candidate : candidates) {
+    if (left < candidate.weight) return candidate.token;
     left -= candidate.weight;
-    if (left < 0.0) return candidate.token;
   }
-  return candidates.back().token;
+  ADD_FAILURE() << "the draw falls behind the last token";
+  return -1;
 }
 
 class RandomRows {
@@ -285,6 +339,30 @@ TEST(RowSamplingTest, TokensAreThoseOfOneRowAfterTheOtherOnAnyNumberOfThreads) {
       }
     }
   }
+}
+
+TEST(RowSamplingTest, ADeviceChoosesByTemperatureTopKTopPAndMinPAlone) {
+  EXPECT_TRUE(CanChooseOnDevice({}));
+  const SamplingTraits traits{
+      .temperature = 0.7, .top_k = 20, .top_p = 0.8, .min_p = 0.1, .seed = 3};
+  const RowSampling row{.traits = traits, .position = 41};
+  EXPECT_TRUE(CanChooseOnDevice(row));
+  EXPECT_EQ(
+      ChoiceOf(row),
+      (RowChoice{
+          .temperature = 0.7, .top_k = 20, .top_p = 0.8, .min_p = 0.1, .seed = 3, .position = 41}));
+  EXPECT_FALSE(CanChooseOnDevice({.traits = {.temperature = 1.0, .typical_p = 0.9}}));
+  EXPECT_TRUE(CanChooseOnDevice({.traits = {.typical_p = 0.9}})) << "greedy";
+  EXPECT_FALSE(CanChooseOnDevice({.top_logprobs = 0}));
+  const LogitsProcessor none({}, 0, {}, {}), penalised({.presence_penalty = 1.0}, 0, {}, {});
+  LogitsProcessor begins({}, 1, {7}, {});
+  EXPECT_TRUE(CanChooseOnDevice({.processor = &none}));
+  EXPECT_FALSE(CanChooseOnDevice({.processor = &penalised}));
+  EXPECT_FALSE(CanChooseOnDevice({.processor = &begins})) << "it must not end yet";
+  begins.Take(1);
+  EXPECT_TRUE(CanChooseOnDevice({.processor = &begins}));
+  const StructuredContent structure({}, true);
+  EXPECT_FALSE(CanChooseOnDevice({.structure = &structure}));
 }
 
 TEST(StopMatcherTest, FindsStopsAcrossPieces) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -81,7 +82,7 @@ class ScheduledGang {
     std::vector<RowResult> results;
     for (const RowOwner& owner : step.rows) {
       if (!first_token.contains(owner.id)) first_token[owner.id] = now - arrived[owner.id];
-      results.push_back({static_cast<int32_t>(owner.id), false});
+      results.push_back({static_cast<int32_t>(owner.id), stopping.contains(owner.id)});
     }
     Take(core.OnStepDone(step.number, results, took, now));
     core.CheckInvariants();
@@ -125,6 +126,7 @@ class ScheduledGang {
   std::vector<RequestId> start_order;
   std::vector<RequestId> preempted;
   std::map<RequestId, Effects::Ended> ended;
+  std::set<RequestId> stopping;  // whose next token ends the answer
   Duration slowest{};
 };
 

@@ -155,6 +155,29 @@ TEST(SlotTablesTest, AMalformedStepIsToldWithItsSlotAndChangesNothing) {
   }
 }
 
+// Rows are those of the step that was applied last; one that only closes slots is none.
+TEST(SlotTablesTest, ATokenMayBeWhatTheStepBeforeChose) {
+  SlotTables tables(kBlocks, kPositions);
+  const auto choosing = [](Segment segment) {
+    segment.logit_rows = LogitRows::kChosen;
+    return segment;
+  };
+  const auto ahead = [](uint32_t slot, int begin, int32_t row) {
+    Segment segment = Part(slot, begin, 1, {});
+    segment.tokens = {TokenOfChosenRow(row)};
+    return segment;
+  };
+  const ForwardStep first{
+      {}, {choosing(Part(0, 0, 4, {1})), Part(1, 0, 4, {2}), choosing(Part(2, 0, 4, {3}))}};
+  ASSERT_TRUE(tables.Apply(first, kVocabulary).ok());
+  ASSERT_TRUE(tables.Apply({{1}, {}}, kVocabulary).ok());
+  EXPECT_FALSE(tables.Apply({{}, {ahead(0, 4, 2)}}, kVocabulary).ok()) << "it chose two";
+  ASSERT_TRUE(tables.Apply({{}, {ahead(2, 4, 1), choosing(ahead(0, 4, 0))}}, kVocabulary).ok());
+  EXPECT_FALSE(tables.Apply({{}, {ahead(2, 5, 1)}}, kVocabulary).ok()) << "it chose one";
+  ASSERT_TRUE(tables.Apply({{}, {ahead(0, 5, 0)}}, kVocabulary).ok());
+  EXPECT_FALSE(tables.Apply({{}, {ahead(0, 6, 0)}}, kVocabulary).ok()) << "it chose none";
+}
+
 TEST(SlotTablesTest, ASlotStandsOnceInAStep) {
   SlotTables tables(kBlocks, kPositions);
   ASSERT_TRUE(tables.Apply({{}, {Part(3, 0, 10, {1})}}, kVocabulary).ok());

@@ -1,0 +1,180 @@
+// Tokens that the graph chooses are those of SampleToken: on MLX's CPU device, whose whole numbers
+// are those of any other device.
+
+#include "runtime/model/mlx/row_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "runtime/serving/sampling/sampler.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kVocabulary = 151'936;
+
+std::vector<int32_t> Chosen(RowChooser& chooser, const std::vector<float>& logits,
+                            const std::vector<RowChoice>& how) {
+  const int rows = static_cast<int>(how.size());
+  mx::array tokens = chooser.Choose(
+      mx::array(logits.begin(), {rows, static_cast<int>(logits.size()) / rows}, mx::float32), how);
+  EXPECT_EQ(tokens.shape(), mx::Shape({rows}));
+  EXPECT_EQ(tokens.dtype(), mx::int32);
+  EXPECT_EQ(tokens.status(), mx::array::Status::unscheduled) << "nothing is evaluated";
+  tokens = mx::contiguous(tokens);
+  tokens.eval();
+  return {tokens.data<int32_t>(), tokens.data<int32_t>() + rows};
+}
+
+SamplingTraits TraitsOf(const RowChoice& how) {
+  return {.temperature = how.temperature,
+          .top_k = how.top_k,
+          .top_p = how.top_p,
+          .min_p = how.min_p,
+          .seed = how.seed};
+}
+
+// Rows of a step, and how a token is chosen from each.
+class RandomStep {
+ public:
+  explicit RandomStep(uint32_t seed) : random_(seed) {}
+
+  size_t Pick(size_t count) { return random_() % count; }
+  template <typename T>
+  T Any(std::initializer_list<T> of) {
+    return *(of.begin() + Pick(of.size()));
+  }
+  // Peaked, flat, with many that are equal, masked.
+  void AppendRow(size_t vocabulary, std::vector<float>& logits) {
+    std::normal_distribution<float> normal(3.0F, Any({0.0F, 0.01F, 0.5F, 2.5F, 8.0F}));
+    const size_t begin = logits.size();
+    for (size_t i = 0; i < vocabulary; ++i) logits.push_back(normal(random_));
+    const std::span<float> row(logits.data() + begin, vocabulary);
+    if (Pick(3) == 0) {
+      for (float& logit : row) logit = std::round(logit * 4.0F) / 4.0F;
+    }
+    if (Pick(3) == 0) {
+      for (float& logit : row) logit = Pick(3) == 0 ? logit : -kInfinity;
+    }
+    row[Pick(vocabulary)] = Any({0.0F, 5.0F, 14.0F, 30.0F});
+  }
+  RowChoice Choice() {
+    return {.temperature = Any({0.0, 1e-3, 0.3, 0.7, 0.8, 1.0, 2.5, 100.0}),
+            .top_k = Any({0u, 0u, 1u, 2u, 5u, 20u, 40u, 64u, 65u, 700u}),
+            .top_p = Any({1.0, 1.0, 1e-6, 0.1, 0.5, 0.9, 0.95, 0.999999}),
+            .min_p = Any({0.0, 0.0, 1e-9, 0.01, 0.05, 0.5, 1.0}),
+            .seed = random_(),
+            .position = Pick(200'000)};
+  }
+  // Of one kind, so that each of the graph's forms is met.
+  RowChoice Choice(size_t kind) {
+    RowChoice how = Choice();
+    if (kind % 5 == 0) how.temperature = 0.0;
+    if (kind % 5 == 1) how.top_k = 0, how.top_p = 1.0;
+    if (kind % 5 == 2) {
+      how.top_k = Any({1u, 2u, 20u, 40u, 64u});
+    } else if (kind % 5 == 3 && Pick(2) == 0) {  // some of them
+      how.top_k = Any({1u, 5u, 20u, 0u}), how.top_p = how.top_k == 0 ? 1.0 : how.top_p;
+    }
+    return how;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+void ExpectSampled(RowChooser& chooser, const std::vector<float>& logits,
+                   const std::vector<RowChoice>& how) {
+  const std::vector<int32_t> tokens = Chosen(chooser, logits, how);
+  const size_t vocabulary = logits.size() / how.size();
+  for (size_t row = 0; row < how.size(); ++row) {
+    const std::span<const float> own(logits.data() + row * vocabulary, vocabulary);
+    const RowChoice& one = how[row];
+    ASSERT_EQ(tokens[row], *SampleToken(own, TraitsOf(one), one.position))
+        << "row " << row << " of " << vocabulary << ": temperature " << one.temperature
+        << ", top_k " << one.top_k << ", top_p " << one.top_p << ", min_p " << one.min_p
+        << ", seed " << one.seed << ", position " << one.position;
+  }
+}
+
+TEST(RowChooserTest, ChoosesTheTokensOfSampleToken) {
+  RandomStep random(1);
+  RowChooser chooser;
+  for (size_t step = 0; step < 500; ++step) {
+    const size_t vocabulary = random.Any<size_t>({1, 2, 63, 64, 65, 300, 1500, 5000});
+    std::vector<float> logits;
+    std::vector<RowChoice> how;
+    for (size_t row = 0; row < 24; ++row) {
+      random.AppendRow(vocabulary, logits);
+      how.push_back(random.Choice(step));
+    }
+    ExpectSampled(chooser, logits, how);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(RowChooserTest, ChoosesTheTokensOfSampleTokenFromALargeVocabulary) {
+  RandomStep random(2);
+  RowChooser chooser;
+  for (size_t step = 0; step < 15; ++step) {
+    std::vector<float> logits;
+    std::vector<RowChoice> how;
+    for (size_t row = 0; row < 3; ++row) {
+      random.AppendRow(kVocabulary, logits);
+      how.push_back(random.Choice(step));
+    }
+    ExpectSampled(chooser, logits, how);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Ten thousand seeds of the settings that people use, from rows that don't change.
+TEST(RowChooserTest, EverySeedGivesTheTokenOfSampleToken) {
+  RandomStep random(3);
+  RowChooser chooser;
+  constexpr size_t kRows = 250, kTokens = 600;
+  for (const RowChoice& settings :
+       {RowChoice{.temperature = 0.8}, RowChoice{.temperature = 1.0, .min_p = 0.05},
+        RowChoice{.temperature = 0.6, .top_k = 20, .top_p = 0.95},
+        RowChoice{.temperature = 0.7, .top_p = 0.9}}) {
+    std::vector<float> logits;
+    for (size_t row = 0; row < kRows; ++row) random.AppendRow(kTokens, logits);
+    for (uint64_t first = 0; first < 10'000; first += kRows) {
+      std::vector<RowChoice> how(kRows, settings);
+      for (size_t row = 0; row < kRows; ++row) {
+        how[row].seed = first + row;
+        how[row].position = row;
+      }
+      ExpectSampled(chooser, logits, how);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(RowChooserTest, ARowThatIsNotFiniteHasNoToken) {
+  RowChooser chooser;
+  const float nan = std::nanf("");
+  const std::vector<float> logits{
+      0, 1, 2, nan, 3, 1, kInfinity, 0, 2, -kInfinity, -kInfinity, -kInfinity, -kInfinity, 4, 1};
+  for (const RowChoice& one :
+       {RowChoice{}, RowChoice{.temperature = 1.0}, RowChoice{.temperature = 0.5, .top_k = 1},
+        RowChoice{.temperature = 0.1, .top_p = 0.5}}) {
+    const std::vector<int32_t> tokens = Chosen(chooser, logits, std::vector<RowChoice>(5, one));
+    EXPECT_GE(tokens[0], 0);
+    EXPECT_EQ(tokens[1], kNoToken) << "a NaN";
+    EXPECT_EQ(tokens[2], kNoToken) << "no bound";
+    EXPECT_EQ(tokens[3], kNoToken) << "none is finite";
+    EXPECT_GE(tokens[4], 1) << "what is masked is not chosen";
+  }
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
