@@ -97,6 +97,9 @@ void PutForward(std::string& out, const ForwardStep& step) {
   MACRAME_CHECK(tokens <= kStepTokensMax && step.segments.size() <= kStepSegmentsMax)
       << tokens << " tokens in " << step.segments.size() << " segments of a step";
   PutList(out, step.closed_slots);
+  std::vector<int32_t> copies;
+  for (const BlockCopy& copy : step.copies) copies.insert(copies.end(), {copy.from, copy.to});
+  PutList(out, copies);
   Put(out, static_cast<uint32_t>(step.segments.size()));
   for (const Segment& segment : step.segments) {
     Put(out, segment.slot);
@@ -112,7 +115,12 @@ void PutForward(std::string& out, const ForwardStep& step) {
 }
 
 bool TakeForward(Reader& reader, ForwardStep& step) {
-  if (!TakeList(reader, kStepSlotsMax, step.closed_slots)) return false;
+  std::vector<int32_t> copies;
+  if (!TakeList(reader, kStepSlotsMax, step.closed_slots) ||
+      !TakeList(reader, 2 * kStepBlocksMax, copies) || copies.size() % 2 != 0) {
+    return false;
+  }
+  for (size_t i = 0; i < copies.size(); i += 2) step.copies.push_back({copies[i], copies[i + 1]});
   const auto count = reader.Take<uint32_t>();
   if (count > kStepSegmentsMax) return false;
   size_t tokens_left = kStepTokensMax, blocks_left = kStepBlocksMax;

@@ -233,6 +233,7 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
   traits.shares_prefixes = !IsForSecondEngine(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
   traits.chooses_tokens = engine.chooses_tokens();
+  traits.keeps_runs = engine.layers().keeps_runs();
   // A model with recurrent layers takes no drafts: their state can't be taken back.
   const bool has_state = rank.config.has_state();
   if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);

@@ -34,7 +34,8 @@ uint64_t SaltNumber(std::string_view salt) {
 BatchScheduler::BatchScheduler(const BatchTraits& traits)
     : traits_(traits),
       pool_(traits.blocks_total, {.shares = traits.shares_prefixes,
-                                  .computes_again = traits.state_snapshots.has_value()}),
+                                  .computes_again = traits.state_snapshots.has_value(),
+                                  .keeps_runs = traits.keeps_runs}),
       queue_(traits.aging_interval),
       cost_(kFirstChunks * traits.chunk_tokens_min),
       cold_(traits.cold),
@@ -228,8 +229,7 @@ bool BatchScheduler::StartIfFits(Sequence& sequence) {
   const auto found = static_cast<uint32_t>(cached.size());
   const uint32_t needed = reserved - std::min(reserved, found) + pool_.CountIdle(cached);
   if (needed > pool_.available() - promised) return false;
-  for (const BlockId block : cached) pool_.Retain(block);
-  sequence.blocks = cached;
+  TakeCached(sequence, cached, pool_.available() - promised);
   states_.Hold(sequence.state, state);
   sequence.fed = found * kBlockTokens;
   sequence.reserved_blocks = reserved;
@@ -367,7 +367,7 @@ uint32_t BatchScheduler::CoverForDraft(Sequence& sequence, uint32_t tokens) {
   const uint32_t spared = PromisedBlocks() + static_cast<uint32_t>(running_.size());
   while (sequence.blocks.size() * kBlockTokens < sequence.fed + 1 + tokens &&
          pool_.available() > spared) {
-    sequence.blocks.push_back(*pool_.Allocate());
+    sequence.blocks.push_back(*Allocate(sequence));
   }
   const auto covered = static_cast<uint32_t>(sequence.blocks.size() * kBlockTokens);
   return std::min(tokens, covered - sequence.fed - 1);
@@ -383,7 +383,7 @@ BatchScheduler::Sequence* BatchScheduler::LowestStanding(const Plan& plan) {
 
 uint32_t BatchScheduler::CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens) {
   while (sequence.blocks.size() * kBlockTokens < sequence.fed + tokens) {
-    if (const std::optional<BlockId> block = pool_.Allocate()) {
+    if (const std::optional<BlockId> block = Allocate(sequence)) {
       sequence.blocks.push_back(*block);
       continue;
     }
@@ -398,22 +398,6 @@ uint32_t BatchScheduler::CoverForPrefill(Plan& plan, Sequence& sequence, uint32_
   }
   const auto covered = static_cast<uint32_t>(sequence.blocks.size() * kBlockTokens);
   return std::min(tokens, covered - sequence.fed);
-}
-
-// Blocks that were cached since the sequence was started; it has had no step yet.
-void BatchScheduler::TakeMoreOfCache(Sequence& sequence) {
-  const auto [cached, state] = FindCached(sequence);
-  const auto held = static_cast<std::ptrdiff_t>(sequence.blocks.size());
-  if (cached.size() <= sequence.blocks.size() ||
-      !std::equal(sequence.blocks.begin(), sequence.blocks.end(), cached.begin())) {
-    return;
-  }
-  for (auto at = cached.begin() + held; at != cached.end(); ++at) {
-    pool_.Retain(*at);
-    sequence.blocks.push_back(*at);
-  }
-  states_.Hold(sequence.state, state);
-  sequence.fed = static_cast<uint32_t>(sequence.blocks.size()) * kBlockTokens;
 }
 
 bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
@@ -587,6 +571,7 @@ SnapshotId BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   std::pop_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
+  OrderCopies(plan, sequence);
   const SnapshotId state_from = OpenState(sequence);
   const RequestId id = sequence.spec.id;
   if (sequence.has_started) {
@@ -641,7 +626,10 @@ void BatchScheduler::LeaveBlocks(Sequence& sequence) {
   states_.Leave(sequence.state);
   pool_.TakeOverIdle(sequence.spec.salt, sequence.Known(), sequence.blocks, sequence.published);
   for (auto at = sequence.blocks.rbegin(); at != sequence.blocks.rend(); ++at) pool_.Release(*at);
+  for (const BlockCopy& copy : sequence.copies) pool_.Release(copy.from);
+  sequence.copies.clear();
   sequence.blocks.clear();
+  sequence.shared_blocks = 0;
   sequence.told_blocks = 0;
   sequence.fed = 0;
   sequence.draft.clear();
@@ -693,6 +681,7 @@ void BatchScheduler::CheckInvariants() const {
   }
   for (const Sequence* sequence : running_) {
     tables.emplace_back(sequence->blocks);
+    for (const BlockCopy& copy : sequence->copies) tables.emplace_back(&copy.from, 1);
     MACRAME_CHECK(sequence->is_running && sequence->fed <= sequence->tokens.size());
     MACRAME_CHECK(sequence->blocks.size() * kBlockTokens >= sequence->fed)
         << "tokens of request " << sequence->spec.id << " outside its blocks";

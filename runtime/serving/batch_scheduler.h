@@ -86,6 +86,8 @@ struct BatchTraits {
   // Tokens of requests with a `choice` are chosen by the step itself (LayerStack::chooses_tokens).
   // At most two steps are in flight then.
   bool chooses_tokens = false;
+  // A sequence's blocks follow one another as far as they can (LayerStack::keeps_runs).
+  bool keeps_runs = false;
   Duration step_budget = std::chrono::milliseconds(100);
   uint32_t chunk_tokens_min = 16;   // a prompt's last chunk may be smaller
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
@@ -325,6 +327,14 @@ class BatchScheduler {
   uint32_t CoverForDraft(Sequence& sequence, uint32_t tokens);
   // `waits_for_cache`: a prompt waits for one that is computing the same.
   void PlanPrefills(Plan& plan, bool waits_for_cache);
+  // One more for a sequence's table.
+  std::optional<BlockId> Allocate(Sequence& sequence);
+  // Puts cached blocks behind those that a sequence has: themselves or, where it keeps a run that
+  // they are no part of and there is room, copies.
+  void TakeCached(Sequence& sequence, std::span<const BlockId> cached, uint32_t room);
+  bool GoesOnBehind(const Sequence& sequence, std::span<const BlockId> cached) const;
+  // The sources may change once the step that copies them is ordered.
+  void OrderCopies(Plan& plan, Sequence& sequence);
   void TakeMoreOfCache(Sequence& sequence);
   // Whether its next blocks are on their way from disk; takes those that have come.
   bool AwaitsCold(Plan& plan, Sequence& sequence);

@@ -70,7 +70,7 @@ std::optional<BlockId> BlockPool::Choose(const Want& want) const {
   if (!traits_.keeps_runs) return free_.empty() ? oldest_ : *free_.begin();
   if (want.previous.has_value()) {
     const BlockId next = *want.previous + 1;
-    if (next < static_cast<BlockId>(blocks_.size()) && !IsUsed(next)) return next;
+    if (IsUnused(next)) return next;
   }
   return FirstOfRun(want.expected);
 }

@@ -71,6 +71,10 @@ class BlockPool {
   std::vector<BlockId> FindPrefix(std::string_view salt, std::span<const int32_t> tokens) const;
   PrefixMiss ExplainMiss(std::string_view salt, std::span<const int32_t> tokens,
                          size_t found) const;
+  // Whether it is there, and nobody uses it.
+  bool IsUnused(BlockId block) const {
+    return block >= 0 && static_cast<size_t>(block) < blocks_.size() && !IsUsed(block);
+  }
   uint32_t CountIdle(std::span<const BlockId> blocks) const;
 
   // How far a sequence's full blocks have been offered to the index.

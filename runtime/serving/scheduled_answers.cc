@@ -77,7 +77,7 @@ void BatchScheduler::PlanDecodes(Plan& plan) {
 
 bool BatchScheduler::CoverForDecode(Plan& plan, Sequence& sequence) {
   while (sequence.blocks.size() * kBlockTokens <= sequence.fed) {
-    if (const std::optional<BlockId> block = pool_.Allocate()) {
+    if (const std::optional<BlockId> block = Allocate(sequence)) {
       sequence.blocks.push_back(*block);
       continue;
     }

@@ -115,6 +115,7 @@ class BatchSim {
       traits.steps_in_flight_max = 2;
       traits.chooses_tokens = true;
     }
+    traits.keeps_runs = bug_ == BatchBug::kNone && chooses_() % 2 == 0;
     return traits;
   }
 

@@ -41,6 +41,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.cached_tokens += report.cached_tokens;
     all.prompt_tokens += report.prompt_tokens;
     all.evictions += report.evictions;
+    all.copied_blocks += report.copied_blocks;
     all.cold_tokens += report.cold_tokens;
     all.failed_loads += report.failed_loads;
     all.late_loads += report.late_loads;
@@ -70,6 +71,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.displaced, last / 10);
   EXPECT_GT(all.expired, last / 10);
   EXPECT_GT(all.evictions, last);
+  EXPECT_GT(all.copied_blocks, last);
   EXPECT_GT(all.cold_tokens, all.cached_tokens / 50);
   EXPECT_GT(all.failed_loads, last / 10);
   EXPECT_GT(all.late_loads, 0u);

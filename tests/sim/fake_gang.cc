@@ -104,6 +104,19 @@ void FakeGang::KeepStates(const ForwardStep& step) {
   read_in_step_.clear();
 }
 
+void FakeGang::Copy(const BlockCopy& copy) {
+  for (const BlockId block : {copy.from, copy.to}) {
+    if (block >= 0 && static_cast<size_t>(block) < blocks_.size()) continue;
+    return Fault(absl::StrCat("there is no block ", block, " for a copy"));
+  }
+  const Block& from = blocks_[static_cast<size_t>(copy.from)];
+  if (from.filled != kBlockTokens) Fault(absl::StrCat("a copy of block ", copy.from, ", not full"));
+  if (users_[copy.to].size() > 0) Fault(absl::StrCat("a copy into block ", copy.to, " of a slot"));
+  const uint64_t written_in = from.written_in;
+  blocks_[static_cast<size_t>(copy.to)] = from;
+  blocks_[static_cast<size_t>(copy.to)].written_in = written_in;
+}
+
 // The table of the segment's slot, with what was already there held against `begin`.
 bool FakeGang::Extend(const Segment& segment) {
   const uint32_t slot = segment.slot;
@@ -198,6 +211,7 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& given) {
     sure_.erase(slot);
     states_.erase(slot);
   }
+  for (const BlockCopy& copy : step.copies) Copy(copy);
   for (const BlockId block : filled_) {
     if (!users_[block].empty()) Fault(absl::StrCat("block ", block, " is filled and in use"));
   }

@@ -60,6 +60,7 @@ class FakeGang {
   void Fault(const std::string& what);
   // With what the step before chose in its place.
   ForwardStep WithTokens(const ForwardStep& step);
+  void Copy(const BlockCopy& copy);
   bool Extend(const Segment& segment);
   void Write(const Segment& segment);
   std::vector<int32_t> TokensOf(uint32_t slot, uint32_t count) const;

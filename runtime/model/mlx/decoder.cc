@@ -146,10 +146,11 @@ std::optional<MlxAttention> Decoder::LoadAttention(int layer, const LayerNeeds& 
 }
 
 absl::Status Decoder::Begin(const ForwardStep& step) {
-  if (!config_.has_state()) return tables_.Apply(step, config_.vocab_size);
-  absl::Status good = slot_states_.Check(step);
+  absl::Status good = config_.has_state() ? slot_states_.Check(step) : absl::OkStatus();
   if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
   if (!good.ok()) return good;
+  pools_.Copy(step.copies);
+  if (!config_.has_state()) return good;
   slot_states_.Apply(step);
   std::vector<const MlxRecurrent*> layers;
   for (const Layer& layer : layers_) {

@@ -43,6 +43,7 @@ class Decoder : public LayerStack {
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   mlx::core::array Hidden(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  bool keeps_runs() const override { return true; }
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
   // A rank without heads, or without layers that attend, keeps nothing.

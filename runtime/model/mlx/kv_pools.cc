@@ -82,12 +82,14 @@ void KvPools::Copy(std::span<const BlockCopy> copies) {
       ++end;
     }
     const int count = static_cast<int>(end - i) * kTokens, from = copies[i].from * kTokens;
+    std::vector<mx::array> contents;
+    for (const auto& pool : pools_) {
+      if (pool.has_value()) contents.push_back(mx::contiguous(PartOf(*pool, from, from + count)));
+    }
+    mx::async_eval(contents);  // before the pools are taken over
+    auto content = contents.begin();
     for (auto& pool : pools_) {
-      if (!pool.has_value()) continue;
-      mx::array content = mx::contiguous(PartOf(*pool, from, from + count));
-      mx::eval(content);
-      pool = Updated(*pool, content, copies[i].to * kTokens);
-      mx::eval(*pool);
+      if (pool.has_value()) pool = Updated(*pool, *content++, copies[i].to * kTokens);
     }
     i = end;
   }

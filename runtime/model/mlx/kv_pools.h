@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "mlx/mlx.h"
+#include "runtime/model/step/forward_step.h"
 
 namespace macrame::runtime::engine {
 
@@ -31,13 +32,6 @@ struct KvRows {
   std::optional<int> first{};
   // int32 [rows]: each row's position in the pool.
   std::optional<mlx::core::array> each{};
-};
-
-// The content of a block in all entries, taken over by another one.
-struct BlockCopy {
-  int32_t from = 0;
-  int32_t to = 0;
-  bool operator==(const BlockCopy&) const = default;
 };
 
 class KvPools {

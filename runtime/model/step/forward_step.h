@@ -69,8 +69,18 @@ struct Segment {      // a run of one sequence's tokens through the layers
   bool operator==(const Segment&) const = default;
 };
 
+// The content of a block in all layers, taken over by another one.
+struct BlockCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+  bool operator==(const BlockCopy&) const = default;
+};
+
 struct ForwardStep {
   std::vector<uint32_t> closed_slots{};  // their tables are dropped; blocks keep their content
+  // Before anything is written, one after the other. Where sequences keep runs of blocks
+  // (LayerStack::keeps_runs), what another one has cached comes to stand in a new one's own run.
+  std::vector<BlockCopy> copies{};
   std::vector<Segment> segments{};       // at most one of each slot
   bool operator==(const ForwardStep&) const = default;
 };

@@ -32,6 +32,9 @@ class LayerStack {
   // Hidden states [tokens of the step, hidden_size] of its tokens; of models whose layers read more
   // than that, with what they read (carried.h). First stage only.
   virtual mlx::core::array Embed(std::span<const int32_t> ids) = 0;
+  // Whether attention reads a sequence's positions in place only where its blocks follow one
+  // another; else blocks may stand anywhere, and steps have no copies.
+  virtual bool keeps_runs() const { return false; }
   // Whether the two below are there. They are no part of a tensor split yet: its ranks would have
   // to exchange their best candidates, and every rank the tokens.
   virtual bool chooses_tokens() const { return false; }

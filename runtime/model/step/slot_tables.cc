@@ -41,6 +41,13 @@ absl::Status SlotTables::Check(const Segment& segment, size_t blocks_before, int
 }
 
 absl::Status SlotTables::Apply(const ForwardStep& step, int vocab_size) {
+  for (const BlockCopy& copy : step.copies) {
+    const auto [low, high] = std::minmax(copy.from, copy.to);
+    if (low < 0 || high >= blocks_total_) {
+      return absl::InternalError(absl::StrCat("rank 0 sent a step that copies block ", copy.from,
+                                              " to ", copy.to, " of ", blocks_total_));
+    }
+  }
   const std::set<uint32_t> closed(step.closed_slots.begin(), step.closed_slots.end());
   std::set<uint32_t> seen;
   for (const Segment& segment : step.segments) {
