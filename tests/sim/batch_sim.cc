@@ -299,6 +299,7 @@ class BatchSim {
       if (!next.ordered.has_value()) return;
       ++report_.steps;
       report_.overlapped_steps += in_flight_.empty() ? 0 : 1;
+      report_.copied_blocks += next.ordered->step.copies.size();
       OrderedStep& ordered = *next.ordered;
       uint64_t tokens = 0;
       for (const Segment& segment : ordered.step.segments) {

@@ -95,14 +95,12 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
     if (need.module.empty()) return std::nullopt;
     return loader.LoadLinear(need);
   };
-  const auto load_feed = [&]() -> std::optional<std::variant<Dense, MlxExperts>> {
+  const auto load_feed = [&]() -> std::optional<std::variant<MlxFeed, MlxExperts>> {
     if (!needs.feed.has_value()) {
       if (!needs.router.has_value()) return std::nullopt;
       return MlxExperts(needs, config, loader);
     }
-    return Dense{load(needs.feed->gate), loader.LoadLinear(needs.feed->up),
-                 loader.LoadLinear(needs.feed->down), config.activation,
-                 config.clamped_feeds ? &config.experts : nullptr};
+    return MlxFeed(*needs.feed, config, loader);
   };
   const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;

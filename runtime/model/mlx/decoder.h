@@ -17,6 +17,7 @@
 #include "runtime/model/cuts/carried.h"
 #include "runtime/model/mlx/attention.h"
 #include "runtime/model/mlx/experts.h"
+#include "runtime/model/mlx/feed.h"
 #include "runtime/model/mlx/kv_pools.h"
 #include "runtime/model/mlx/latent_attention.h"
 #include "runtime/model/mlx/layer_input.h"
@@ -60,15 +61,6 @@ class Decoder : public LayerStack {
 
  private:
   bool has_blocks() const { return !kv_layers_.empty(); }
-  struct Dense {
-    std::optional<Linear> gate;
-    Linear up, down;
-    Activation activation;
-    const ExpertTraits* clamped;  // null: it is not
-    mlx::core::array Apply(const mlx::core::array& x) const {
-      return MlxFeed(gate, up, down, activation, clamped, x);
-    }
-  };
   // Of a layer with a feed-forward and experts.
   struct Beside {
     MlxExperts experts;
@@ -81,7 +73,7 @@ class Decoder : public LayerStack {
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
     std::optional<Linear> o;  // unset: the layer has no first half
-    std::optional<std::variant<Dense, MlxExperts>> feed;
+    std::optional<std::variant<MlxFeed, MlxExperts>> feed;
     std::optional<Beside> beside;
     std::optional<MlxLayerInput> input;
     // Unset: there is none.

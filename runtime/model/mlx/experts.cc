@@ -1,8 +1,8 @@
 #include "runtime/model/mlx/experts.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -10,18 +10,41 @@ namespace macrame::runtime::engine {
 namespace {
 
 namespace mx = mlx::core;
+using Arrays = Fused::Arrays;
 
-mx::array SquaredRelu(const mx::array& x) {
-  return mx::square(mx::maximum(x, mx::array(0.0F, x.dtype())));
+// Logits [rows, experts] -> scores in float32.
+Arrays SigmoidScores(const Arrays& in) { return {mx::sigmoid(mx::astype(in[0], mx::float32))}; }
+
+// Logits, bias -> scores, and those by which experts are chosen.
+Arrays BiasedSigmoidScores(const Arrays& in) {
+  const mx::array scores = SigmoidScores(in)[0];
+  return {scores, mx::add(scores, in[1])};
 }
 
-std::optional<Linear> LoadGate(const FeedNeeds& needs, WeightLoader& loader) {
-  if (needs.gate.module.empty()) return std::nullopt;
-  return loader.LoadLinear(needs.gate);
+// Scores of the chosen experts, a number like the result, scale; and their sum, which makes them
+// shares of one whole.
+Arrays ScaledWeights(const Arrays& in) {
+  const mx::array whole =
+      in.size() < 4 ? in[0] : mx::divide(in[0], mx::add(in[3], mx::array(1e-20F)));
+  return {mx::astype(mx::multiply(whole, in[2]), in[1].dtype())};
+}
+
+// Choices among all experts, this rank's first expert, its last among its own -> choices among its
+// own. Those before the first become large; those of other ranks fall on the last.
+Arrays ToOwn(const Arrays& in) { return {mx::minimum(mx::subtract(in[0], in[1]), in[2])}; }
+
+// The same, what each choice gives, zero -> what each choice gives that is this rank's.
+Arrays OnlyOwn(const Arrays& in) {
+  return {mx::where(mx::less_equal(mx::subtract(in[0], in[1]), in[2]), in[3], in[4])};
+}
+
+// A gate's logit, what it weighs, what that is added to.
+Arrays AddGated(const Arrays& in) {
+  return {mx::add(in[2], mx::multiply(mx::sigmoid(in[0]), in[1]))};
 }
 
 // Those of all groups but the best become zero.
-mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
+mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits, const mx::array& zero) {
   const int rows = scores.shape(0), dropped = traits.groups - traits.groups_active;
   if (dropped == 0) return scores;
   const int size = traits.count / traits.groups;
@@ -30,16 +53,8 @@ mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
       mx::sum(mx::topk(grouped, std::min(traits.group_best, size), -1), -1);  // [rows, groups]
   const mx::array worst =
       mx::slice(mx::argpartition(best, dropped - 1, -1), {0, 0}, {rows, dropped});
-  const mx::array kept = mx::put_along_axis(mx::ones_like(best), worst, mx::array(0.0F), -1);
-  return mx::reshape(mx::multiply(grouped, mx::expand_dims(kept, -1)), scores.shape());
-}
-
-mx::array ClampedSwiglu(const mx::array& gate, const mx::array& up, const ExpertTraits& traits) {
-  const auto number = [&](float value) { return mx::array(value, gate.dtype()); };
-  const mx::array g = mx::minimum(gate, number(traits.swiglu_limit));
-  const mx::array u = mx::clip(up, number(-traits.swiglu_limit), number(traits.swiglu_limit));
-  return mx::multiply(mx::multiply(g, mx::sigmoid(mx::multiply(number(traits.swiglu_alpha), g))),
-                      mx::add(u, number(1.0F)));
+  const mx::array kept = mx::put_along_axis(grouped, mx::expand_dims(worst, -1), zero, -2);
+  return mx::reshape(kept, scores.shape());
 }
 
 std::vector<const LinearNeed*> All(const std::vector<FeedNeeds>& experts,
@@ -49,162 +64,160 @@ std::vector<const LinearNeed*> All(const std::vector<FeedNeeds>& experts,
   return needs;
 }
 
-// x [rows, 1 or active, 1, columns of the map] -> [rows, active, 1, rows of the map].
-mx::array Gathered(const StackedLinear& map, const mx::array& x, const mx::array& experts) {
-  const mx::array product =
-      x.shape(-1) == 0
-          ? mx::zeros({experts.shape(0), experts.shape(1), 1, map.weight.shape(1)}, x.dtype())
-      : map.scales.has_value()
-          ? mx::gather_qmm(x, map.weight, *map.scales, map.biases, std::nullopt, experts,
-                           /*transpose=*/true, map.traits.group_size, map.traits.bits,
-                           MlxModeOf(map.traits))
-          : mx::gather_mm(x, mx::swapaxes(map.weight, -1, -2), std::nullopt, experts);
-  if (!map.bias.has_value()) return product;
-  return mx::add(product, mx::expand_dims(mx::take(*map.bias, experts, 0), -2));
+mx::array Number(int number) { return mx::array(static_cast<uint32_t>(number)); }
+
+mx::array Counting() {
+  std::vector<uint32_t> numbers(kSortedChoices);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  return mx::array(numbers.data(), {kSortedChoices}, mx::uint32);
 }
 
 }  // namespace
 
-mx::array MlxGated(Activation activation, const mx::array& gate, const mx::array& up) {
-  mx::array inside = gate;
-  if (activation == Activation::kGeluTanh) {  // x * sigmoid(2 y) is x * (1 + tanh(y)) / 2
-    const auto number = [&](double value) { return mx::array(value, gate.dtype()); };
-    const mx::array cube = mx::multiply(mx::square(gate), gate);
-    inside = mx::multiply(number(2.0 * std::sqrt(2.0 / M_PI)),
-                          mx::add(gate, mx::multiply(number(0.044715), cube)));
-  }
-  return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
-}
-
-mx::array MlxFeed(const std::optional<Linear>& gate, const Linear& up, const Linear& down,
-                  Activation activation, const ExpertTraits* clamped, const mx::array& x) {
-  if (up.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
-  if (!gate.has_value()) return down.Apply(SquaredRelu(up.Apply(x)));
-  if (clamped != nullptr) {
-    return down.Apply(ClampedSwiglu(gate->Apply(x), up.Apply(x), *clamped));
-  }
-  return down.Apply(MlxGated(activation, gate->Apply(x), up.Apply(x)));
-}
-
 MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
     : traits_(config.experts),
-      activation_(config.activation),
-      clamped_shared_(config.clamped_feeds),
       router_(loader.LoadLinear(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
-      first_expert_(needs.first_expert) {
+      activation_(config, config.experts.swiglu_limit > 0.0F ? &config.experts : nullptr, loader),
+      scores_(score_bias_.has_value() ? BiasedSigmoidScores : SigmoidScores, loader.device()),
+      weights_(ScaledWeights, loader.device()),
+      add_shared_(AddGated, loader.device()),
+      zero_(0.0F, loader.activation_type()),
+      group_zero_(0.0F),
+      weight_scale_(static_cast<float>(config.experts.weight_scale)),
+      active_(Number(config.experts.active)),
+      counting_(Counting()) {
   if (!needs.experts.empty()) {
-    if (config.gated_feeds) gate_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::gate));
-    up_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::up));
+    const auto gates = All(needs.experts, &FeedNeeds::gate);
+    const auto ups = All(needs.experts, &FeedNeeds::up);
+    if (config.gated_feeds) joined_ = loader.LoadStackedJoined({gates, ups});
+    if (!joined_.has_value()) {
+      if (config.gated_feeds) gate_ = loader.LoadStacked(gates);
+      up_ = loader.LoadStacked(ups);
+    }
     down_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::down));
+    has_width_ = joined_.has_value() || up_->weight.shape(1) > 0;
+  }
+  if (own_experts() > 0 && own_experts() < traits_.count) {
+    dealt_.emplace(Dealt{Number(needs.first_expert), Number(own_experts() - 1),
+                         Fused(ToOwn, loader.device()), Fused(OnlyOwn, loader.device())});
   }
   if (needs.beside.has_value()) expert_scales_ = loader.LoadVector(needs.beside->expert_scales);
+  if (expert_scales_.has_value()) {
+    expert_scales_ = mx::astype(*expert_scales_, loader.activation_type());
+  }
   if (!needs.shared.has_value()) return;
-  shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadLinear(needs.shared->up),
-                         loader.LoadLinear(needs.shared->down), std::nullopt});
+  shared_.emplace(Shared{MlxFeed(*needs.shared, config, loader), std::nullopt});
   if (needs.shared_router.has_value()) {
     shared_->router.emplace(loader.LoadLinear(*needs.shared_router));
   }
 }
 
-MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
-  const int rows = x.shape(0), active = traits_.active;
+MlxExperts::Scores MlxExperts::ScoresOf(const mx::array& seen) const {
+  const mx::array logits = router_.Apply(seen);
+  if (traits_.scores != RouterScores::kSoftmax) {
+    const Arrays scores =
+        score_bias_.has_value() ? scores_({logits, *score_bias_}) : scores_({logits});
+    return {scores.back(), scores.front()};
+  }
+  // Where the chosen ones' weights are shares of one whole, they are the softmax of their logits.
+  const mx::array scores = traits_.normalized ? logits : mx::softmax(logits, -1, /*precise=*/true);
+  return {score_bias_.has_value() ? mx::add(scores, *score_bias_) : scores, scores};
+}
+
+mx::array MlxExperts::WeightsOf(const mx::array& scores, const mx::array& experts) const {
   const bool softmax = traits_.scores == RouterScores::kSoftmax;
-  mx::array scores = mx::astype(router_.Apply(x), mx::float32);
-  if (!softmax) scores = mx::sigmoid(scores);
-  if (softmax && !traits_.normalized) scores = mx::softmax(scores, -1, /*precise=*/true);
-  mx::array by = score_bias_.has_value() ? mx::add(scores, *score_bias_) : scores;
-  if (traits_.groups > 1) by = InBestGroups(by, traits_);
-  const mx::array chosen = mx::astype(
-      mx::slice(mx::argpartition(mx::negative(by), active - 1, -1), {0, 0}, {rows, active}),
-      mx::uint32);
-  mx::array weights = mx::take_along_axis(scores, chosen, -1);
-  if (softmax && traits_.normalized) weights = mx::softmax(weights, -1, /*precise=*/true);
-  if (!softmax && traits_.normalized) {
-    weights = mx::divide(weights, mx::add(mx::sum(weights, -1, true), mx::array(1e-20F)));
-  }
-  if (traits_.weight_scale != 1.0) {
-    weights = mx::multiply(weights, mx::array(static_cast<float>(traits_.weight_scale)));
-  }
-  if (expert_scales_.has_value()) {
-    weights = mx::multiply(weights, mx::take(*expert_scales_, chosen, 0));
-  }
-  return {chosen, weights};
+  mx::array chosen = mx::take_along_axis(scores, experts, -1);
+  if (softmax && traits_.normalized) chosen = mx::softmax(chosen, -1, /*precise=*/true);
+  if (softmax && traits_.weight_scale == 1.0) return mx::astype(chosen, zero_.dtype());
+  Arrays inputs{chosen, zero_, weight_scale_};
+  if (!softmax && traits_.normalized) inputs.push_back(mx::sum(chosen, -1, /*keepdims=*/true));
+  return weights_(inputs)[0];
 }
 
-mx::array MlxExperts::Inner(const mx::array& x, const mx::array& experts) const {
-  const mx::array up = Gathered(*up_, x, experts);
-  if (!gate_.has_value()) return SquaredRelu(up);
-  const mx::array gate = Gathered(*gate_, x, experts);
-  return traits_.swiglu_limit > 0.0F ? ClampedSwiglu(gate, up, traits_)
-                                     : MlxGated(activation_, gate, up);
+MlxExperts::Choice MlxExperts::Choose(const mx::array& seen) const {
+  const int rows = seen.shape(0), count = traits_.count, first = count - traits_.active;
+  const Scores scores = ScoresOf(seen);
+  const mx::array by =
+      traits_.groups > 1 ? InBestGroups(scores.by, traits_, group_zero_) : scores.by;
+  const mx::array experts = mx::slice(mx::argpartition(by, first, -1), {0, first}, {rows, count});
+  const mx::array weights = WeightsOf(scores.weighed, experts);
+  if (!expert_scales_.has_value()) return {experts, weights};
+  return {experts, mx::multiply(weights, mx::take(*expert_scales_, experts, 0))};
 }
 
-mx::array MlxExperts::Given(const mx::array& x, const mx::array& experts) const {
-  const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
-  const bool has_width = up_->weight.shape(1) > 0;
-  const mx::array inner =
-      has_width ? Inner(each, experts) : mx::zeros({x.shape(0), experts.shape(1), 1, 0}, x.dtype());
-  return mx::squeeze(Gathered(*down_, inner, experts), -2);
-}
-
-mx::array MlxExperts::GivenByOwn(const mx::array& x, const mx::array& chosen) const {
-  if (chosen.shape(0) * chosen.shape(1) >= kPickedChoices) return GivenByPicked(x, chosen);
-  // Those before the first become large.
-  const mx::array local = mx::subtract(chosen, mx::array(static_cast<uint32_t>(first_expert_)));
-  const mx::array is_own = mx::less(local, mx::array(static_cast<uint32_t>(own_experts())));
-  const mx::array given = Given(x, mx::where(is_own, local, mx::zeros_like(local)));
-  return mx::where(mx::expand_dims(is_own, -1), given, mx::zeros_like(given));
-}
-
-// The choices that fall on own experts, by these, as rows of one choice each; each of all choices
-// takes its row of what they give, or the row of zeros behind.
-mx::array MlxExperts::GivenByPicked(const mx::array& x, const mx::array& chosen) const {
-  mx::array seen = mx::contiguous(chosen);
-  seen.eval();
-  const int active = chosen.shape(1), own = own_experts();
-  std::vector<std::vector<int>> by_expert(static_cast<size_t>(own));
-  for (int choice = 0; choice < static_cast<int>(seen.size()); ++choice) {
-    const int local = static_cast<int>(seen.data<uint32_t>()[choice]) - first_expert_;
-    if (local >= 0 && local < own) by_expert[static_cast<size_t>(local)].push_back(choice);
+mx::array MlxExperts::Product(const StackedLinear& map, const mx::array& x,
+                              const mx::array& experts, bool sorted) const {
+  // Which matrix of x each product takes: one for all choices of a row, or each its own.
+  std::optional<mx::array> taken;
+  if (!sorted) {
+    const mx::Shape from(x.shape().begin(), x.shape().end() - 2);
+    const int count = std::accumulate(from.begin(), from.end(), 1, std::multiplies<>());
+    taken = mx::reshape(mx::slice(counting_, {0}, {count}), from);
   }
-  std::vector<uint32_t> experts, rows;
-  std::vector<int> places(seen.size(), -1);
-  for (size_t local = 0; local < by_expert.size(); ++local) {
-    for (const int choice : by_expert[local]) {
-      places[static_cast<size_t>(choice)] = static_cast<int>(experts.size());
-      experts.push_back(static_cast<uint32_t>(local));
-      rows.push_back(static_cast<uint32_t>(choice / active));
+  mx::Shape none = experts.shape();
+  none.insert(none.end(), {1, map.weight.shape(1)});
+  const mx::array product =
+      x.shape(-1) == 0 ? mx::zeros(none, x.dtype())
+      : map.scales.has_value()
+          ? mx::gather_qmm(x, map.weight, *map.scales, map.biases, taken, experts,
+                           /*transpose=*/true, map.traits.group_size, map.traits.bits,
+                           MlxModeOf(map.traits), /*global_scale=*/std::nullopt, sorted)
+          : mx::gather_mm(x, mx::swapaxes(map.weight, -1, -2), taken, experts, sorted);
+  if (!map.bias.has_value()) return product;
+  return mx::add(product, mx::expand_dims(mx::take(*map.bias, experts, 0), -2));
+}
+
+mx::array MlxExperts::Down(const mx::array& x, const mx::array& experts, bool sorted) const {
+  const auto inner = [&]() -> mx::array {
+    if (!has_width_) {
+      mx::Shape none = experts.shape();
+      none.insert(none.end(), {1, 0});
+      return mx::zeros(none, x.dtype());
     }
-  }
-  const int count = static_cast<int>(experts.size());
-  std::replace(places.begin(), places.end(), -1, count);
-  const mx::array zero = mx::zeros({1, x.shape(1)}, x.dtype());
-  mx::array all = zero;
-  if (count > 0) {
-    const mx::array taken = mx::take(x, mx::array(rows.begin(), {count}, mx::uint32), 0);
-    const mx::array given = Given(taken, mx::array(experts.begin(), {count, 1}, mx::uint32));
-    all = mx::concatenate({mx::squeeze(given, 1), mx::astype(zero, given.dtype())}, 0);
-  }
-  return mx::take(all, mx::array(places.begin(), chosen.shape(), mx::int32), 0);
+    if (joined_.has_value()) return activation_.Apply(Product(*joined_, x, experts, sorted));
+    const mx::array up = Product(*up_, x, experts, sorted);
+    if (!gate_.has_value()) return activation_.Apply(up);
+    return activation_.Apply(Product(*gate_, x, experts, sorted), up);
+  };
+  return mx::squeeze(Product(*down_, inner(), experts, sorted), -2);
+}
+
+mx::array MlxExperts::EachSorted(const mx::array& x, const mx::array& experts) const {
+  const mx::array order = mx::argsort(mx::flatten(experts));
+  const mx::array rows = mx::floor_divide(order, active_);
+  const mx::array taken = mx::expand_dims(mx::take(x, rows, 0), -2);
+  const mx::array given =
+      Down(taken, mx::take(mx::flatten(experts), order), /*sorted=*/true);  // [choices, hidden]
+  return mx::unflatten(mx::take(given, mx::argsort(order), 0), 0, experts.shape());
+}
+
+mx::array MlxExperts::Each(const mx::array& x, const mx::array& experts) const {
+  if (static_cast<int>(experts.size()) >= kSortedChoices) return EachSorted(x, experts);
+  return Down(mx::expand_dims(x, {-2, -3}), experts, /*sorted=*/false);
+}
+
+mx::array MlxExperts::Given(const mx::array& x, const Choice& choice) const {
+  const auto weighed = [&](const mx::array& given) {
+    const mx::array sum = mx::matmul(mx::expand_dims(choice.weights, -2), given);
+    return mx::astype(mx::squeeze(sum, -2), x.dtype());
+  };
+  if (!dealt_.has_value()) return weighed(Each(x, choice.experts));
+  const Dealt& dealt = *dealt_;
+  const mx::array own = dealt.to_own({choice.experts, dealt.first, dealt.last})[0];
+  return weighed(dealt.only_own(
+      {mx::expand_dims(choice.experts, -1), dealt.first, dealt.last, Each(x, own), zero_})[0]);
 }
 
 mx::array MlxExperts::Apply(const mx::array& x, const mx::array& seen) const {
-  const auto [chosen, weights] = Choose(seen);
-  mx::array out = mx::zeros_like(x);
-  if (own_experts() > 0 && (up_->weight.shape(1) > 0 || down_->bias.has_value())) {
-    const mx::array given =
-        own_experts() == traits_.count ? Given(x, chosen) : GivenByOwn(x, chosen);
-    const mx::array weighed = mx::multiply(given, mx::expand_dims(weights, -1));
-    out = mx::astype(mx::sum(weighed, -2), x.dtype());
-  }
-  if (!shared_.has_value()) return out;
-  mx::array shared = MlxFeed(shared_->gate, shared_->up, shared_->down, activation_,
-                             clamped_shared_ ? &traits_ : nullptr, x);
-  if (shared_->router.has_value()) {
-    shared = mx::multiply(mx::sigmoid(shared_->router->Apply(x)), shared);
-  }
-  return mx::add(out, shared);
+  std::optional<mx::array> given;
+  if (has_experts()) given = Given(x, Choose(seen));
+  if (!shared_.has_value()) return given.has_value() ? *given : mx::zeros_like(x);
+  const mx::array shared = shared_->feed.Apply(x);
+  if (!shared_->router.has_value()) return given.has_value() ? mx::add(*given, shared) : shared;
+  const mx::array gate = shared_->router->Apply(x);
+  if (!given.has_value()) return mx::multiply(mx::sigmoid(gate), shared);
+  return add_shared_({gate, shared, *given})[0];
 }
 
 }  // namespace macrame::runtime::engine

@@ -1,34 +1,37 @@
 #pragma once
 
-// A layer of experts as an MLX graph, for GPUs: gather_qmm (gather_mm for floats) over the stacked
-// weights of the experts that this rank has a part of, so that only those that tokens chose are
-// read.
+// A layer of experts as an MLX graph: gather_qmm (gather_mm for floats) over the stacked weights of
+// the experts that this rank has a part of, so that only those that tokens chose are read. Gate and
+// up of all experts are one product where their formats agree.
 //
-// Of a rank that holds whole experts, choices that fall on others give zeros. In steps of few
-// tokens they are computed all the same, with the rank's first expert, since taking them out costs
-// a look at the choice before the graph goes on; from kPickedChoices on that is done.
+// From kSortedChoices on the choices of a step are sorted by expert, as mlx-lm does it: MLX then
+// reads each expert's weights once for all rows that chose it.
+//
+// A rank that holds whole experts does not know how many choices are its own until the router has
+// run. Waiting for that would stop the graph in every layer, so the graph has the shape of all
+// choices: those of other ranks go to this rank's last expert, behind its own when sorted, and what
+// they give is replaced by zeros. No other expert's weights are read for them. It costs two
+// primitives a layer and the products of all choices instead of this rank's alone. Few rows are
+// bound by the reading of weights and lose next to nothing; long prompts are bound by the products,
+// and whole experts make the experts' part of a prompt no faster than one rank is. Experts cut by
+// their width have neither cost.
+//
+// Engine thread only. Nothing is evaluated while a graph is built.
 
+#include <cstdint>
 #include <optional>
 
 #include "mlx/mlx.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/mlx/feed.h"
+#include "runtime/model/mlx/fused.h"
 #include "runtime/model/weights/linear.h"
 #include "runtime/model/weights/weight_loader.h"
 #include "runtime/model/weights/weight_needs.h"
 
 namespace macrame::runtime::engine {
 
-// activation(gate) * up.
-mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
-                          const mlx::core::array& up);
-
-// down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate, or clamped and joined
-// as `clamped` says of experts unless it is null; zeros where this rank has no part of it.
-mlx::core::array MlxFeed(const std::optional<Linear>& gate, const Linear& up, const Linear& down,
-                         Activation activation, const ExpertTraits* clamped,
-                         const mlx::core::array& x);
-
-inline constexpr int kPickedChoices = 32;  // of all tokens of a step together
+inline constexpr int kSortedChoices = 64;  // of all tokens of a step together
 
 class MlxExperts {
  public:
@@ -40,34 +43,55 @@ class MlxExperts {
 
  private:
   struct Shared {
-    std::optional<Linear> gate;
-    Linear up, down;
+    MlxFeed feed;
     std::optional<Linear> router;
   };
-  struct Choice {
-    mlx::core::array experts, weights;  // [rows, active]
+  // Of a rank that holds some of a layer's experts whole.
+  struct Dealt {
+    mlx::core::array first, last;  // among all experts; and the last among its own
+    Fused to_own, only_own;
   };
-  Choice Choose(const mlx::core::array& x) const;
-  // What each of [rows, active] choices gives, [rows, active, hidden].
-  mlx::core::array Given(const mlx::core::array& x, const mlx::core::array& experts) const;
-  // The same of choices among all experts, of which this rank holds some; zeros for the others.
-  mlx::core::array GivenByOwn(const mlx::core::array& x, const mlx::core::array& chosen) const;
-  mlx::core::array GivenByPicked(const mlx::core::array& x, const mlx::core::array& chosen) const;
-  int own_experts() const { return up_.has_value() ? up_->weight.shape(0) : 0; }
+  struct Scores {
+    mlx::core::array by;       // experts are chosen by them
+    mlx::core::array weighed;  // the chosen ones' weights follow from them
+  };
+  struct Choice {
+    mlx::core::array experts;  // [rows, active], among all of the layer
+    mlx::core::array weights;  // of the activation type
+  };
+  Choice Choose(const mlx::core::array& seen) const;
+  // [rows, experts].
+  Scores ScoresOf(const mlx::core::array& seen) const;
+  mlx::core::array WeightsOf(const mlx::core::array& scores, const mlx::core::array& experts) const;
+  // The sum of what the chosen experts that this rank has give, weighed; [rows, hidden].
+  mlx::core::array Given(const mlx::core::array& x, const Choice& choice) const;
+  // What each choice gives, [rows, active, hidden]; `experts` count among those of this rank.
+  mlx::core::array Each(const mlx::core::array& x, const mlx::core::array& experts) const;
+  mlx::core::array EachSorted(const mlx::core::array& x, const mlx::core::array& experts) const;
+  // x [..., 1, hidden], for the choices [..., active].
+  mlx::core::array Down(const mlx::core::array& x, const mlx::core::array& experts,
+                        bool sorted) const;
+  mlx::core::array Product(const StackedLinear& map, const mlx::core::array& x,
+                           const mlx::core::array& experts, bool sorted) const;
+  int own_experts() const { return down_.has_value() ? down_->weight.shape(0) : 0; }
+  // Whether this rank gives anything but zeros.
+  bool has_experts() const { return own_experts() > 0 && (has_width_ || down_->bias.has_value()); }
 
-  // Of x [rows, 1, 1, hidden].
-  mlx::core::array Inner(const mlx::core::array& x, const mlx::core::array& experts) const;
-
-  ExpertTraits traits_;
-  Activation activation_;
-  const bool clamped_shared_;
+  const ExpertTraits traits_;
   Linear router_;
   std::optional<mlx::core::array> score_bias_;
   std::optional<mlx::core::array> expert_scales_;  // of each one's weight
-  int first_expert_;                               // of this rank's
-  // [experts, rows, columns]; up and down unset on a rank without experts.
-  std::optional<StackedLinear> gate_, up_, down_;
+  // [experts, rows, columns]; unset on a rank without experts. Gate and up are joined or apart.
+  std::optional<StackedLinear> joined_, gate_, up_, down_;
+  bool has_width_ = false;
+  std::optional<Dealt> dealt_;
   std::optional<Shared> shared_;
+  const MlxActivation activation_;
+  const Fused scores_, weights_, add_shared_;
+  // Made once, so that no step makes them. Scalars: zero of the activation type, of scores, the
+  // weights' scale, a token's choices.
+  mlx::core::array zero_, group_zero_, weight_scale_, active_;
+  mlx::core::array counting_;  // 0 to kSortedChoices - 1
 };
 
 }  // namespace macrame::runtime::engine
