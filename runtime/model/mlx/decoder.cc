@@ -149,12 +149,15 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
   if (!good.ok()) return good;
   pools_.Copy(step.copies);
   if (!config_.has_state()) return good;
+  states_.Close(step, slot_states_);
   slot_states_.Apply(step);
   std::vector<const MlxRecurrent*> layers;
   for (const Layer& layer : layers_) {
-    if (layer.recurrent.has_value()) layers.push_back(&*layer.recurrent);
+    if (layer.recurrent.has_value() && layer.recurrent->has_heads()) {
+      layers.push_back(&*layer.recurrent);
+    }
   }
-  states_.Open(slot_states_.opened(), layers);
+  states_.Begin(step, slot_states_, layers);
   return good;
 }
 
@@ -250,16 +253,11 @@ mx::array Decoder::HandOn(const mx::array& given, const mx::array& hidden) const
   return mx::concatenate(parts, -1);
 }
 
-mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x,
-                         const ForwardStep& step) {
-  if (StateHeadsOf(config_, place_.slices()).size() == 0) {
+mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x) {
+  if (!layer.recurrent->has_heads()) {
     return layer.o->Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   }
-  std::vector<MlxState*> states;
-  for (const Segment& segment : step.segments) {
-    states.push_back(&states_.Layer(slot_states_.StateOf(segment.slot), index));
-  }
-  return layer.o->Apply(layer.recurrent->Apply(x, step, states));
+  return layer.o->Apply(layer.recurrent->Apply(x, states_.Runs(index)));
 }
 
 mx::array Decoder::AttendToNothing(const Layer& layer, const mx::array& x) const {
@@ -291,10 +289,10 @@ mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::arra
   return mx::multiply(whole, mx::array(config_.residual_scale, whole.dtype()));
 }
 
-mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, const ForwardStep& step,
-                             AttentionStep& shared, size_t& recurring) {
+mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, AttentionStep& shared,
+                             size_t& recurring) {
   const mx::array in = Normed(hidden, layer.attention_norm);
-  if (layer.recurrent.has_value()) return Recur(layer, recurring++, in, step);
+  if (layer.recurrent.has_value()) return Recur(layer, recurring++, in);
   const bool has_heads = KvHeadsOf(config_, layer.number, place_.slices()).size() > 0;
   return has_heads ? Attend(layer, in, shared) : AttendToNothing(layer, in);
 }
@@ -325,7 +323,7 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   size_t recurring = 0;
   for (const Layer& layer : layers_) {
     if (layer.o.has_value()) {
-      const mx::array mixed = FirstHalf(layer, hidden, step, shared, recurring);
+      const mx::array mixed = FirstHalf(layer, hidden, shared, recurring);
       hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
     }
     if (layer.feed.has_value()) hidden = mx::add(hidden, SecondHalf(layer, hidden));
@@ -337,7 +335,7 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
       hidden = mx::multiply(hidden, mx::astype(*layer.scalar, hidden.dtype()));
     }
   }
-  states_.Keep(slot_states_.kept());
+  states_.End(slot_states_);
   const mx::array out = HandOn(given, hidden);
   read_kv_.clear();
   return out;

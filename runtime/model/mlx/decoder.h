@@ -22,6 +22,7 @@
 #include "runtime/model/mlx/latent_attention.h"
 #include "runtime/model/mlx/layer_input.h"
 #include "runtime/model/mlx/recurrent.h"
+#include "runtime/model/mlx/recurrent_states.h"
 #include "runtime/model/mlx/rope.h"
 #include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/step/layer_stack.h"
@@ -100,14 +101,13 @@ class Decoder : public LayerStack {
   std::optional<mlx::core::array> QueryScales(const ForwardStep& step, const StepRows& rows) const;
   // What a layer's first half adds; `recurring` counts this rank's layers so far.
   mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden,
-                             const ForwardStep& step, AttentionStep& shared, size_t& recurring);
+                             AttentionStep& shared, size_t& recurring);
   mlx::core::array Attend(const Layer& layer, const mlx::core::array& x, AttentionStep& step);
   mlx::core::array AttendToNothing(const Layer& layer, const mlx::core::array& x) const;
   // What goes through the norm behind a layer's second half, and to the hidden state.
   mlx::core::array SecondHalf(const Layer& layer, const mlx::core::array& hidden) const;
   // The same of a layer with a state; `index` counts those of this rank.
-  mlx::core::array Recur(const Layer& layer, size_t index, const mlx::core::array& x,
-                         const ForwardStep& step);
+  mlx::core::array Recur(const Layer& layer, size_t index, const mlx::core::array& x);
   // Half a layer's result of all tensor ranks, as it is added to the hidden state.
   mlx::core::array Joined(const mlx::core::array& partial,
                           const std::optional<mlx::core::array>& norm) const;

@@ -8,15 +8,26 @@ namespace mx = mlx::core;
 
 namespace {
 
+using Arrays = Fused::Arrays;
+
+// Added to the sum of a query's or key's squares before its root divides it.
+constexpr float kKeyEps = 1e-6F;
+
 mx::array IndexOf(const std::vector<int>& numbers) {
   return mx::array(numbers.data(), {static_cast<int>(numbers.size())}, mx::int32);
 }
 
-// [channels of all * taps] as stored -> [taps, this rank's channels].
-mx::array TapsOf(const mx::array& stored, const ModelConfig& config, const RecurrentCut& cut) {
+// [channels of all * taps] as stored -> of each tap, this rank's channels.
+std::vector<mx::array> TapsOf(const mx::array& stored, const ModelConfig& config,
+                              const RecurrentCut& cut) {
   const int taps = static_cast<int>(cut.taps);
-  const mx::array by_channel = mx::reshape(stored, {-1, taps});
-  return mx::transpose(mx::take(by_channel, IndexOf(ChannelsOf(config, cut)), 0));
+  const mx::array by_channel =
+      mx::take(mx::reshape(stored, {-1, taps}), IndexOf(ChannelsOf(config, cut)), 0);
+  std::vector<mx::array> each;
+  for (mx::array& tap : mx::split(mx::astype(by_channel, mx::float32), taps, 1)) {
+    each.push_back(mx::contiguous(mx::squeeze(tap, 1)));
+  }
+  return each;
 }
 
 // Those of this rank's value heads, which have `each` numbers.
@@ -26,11 +37,68 @@ mx::array OfHeads(const mx::array& all, const RecurrentCut& cut, size_t each = 1
   return mx::slice(all, {cut.heads.begin * by}, {cut.heads.end * by});
 }
 
+mx::array AsFloat(const mx::array& x) { return mx::astype(x, mx::float32); }
 mx::array Silu(const mx::array& x) { return mx::multiply(x, mx::sigmoid(x)); }
 
 mx::array Columns(const mx::array& x, size_t begin, size_t count) {
-  const int from = static_cast<int>(begin);
-  return mx::slice(x, {0, from}, {x.shape(0), from + static_cast<int>(count)});
+  mx::Shape from(x.ndim(), 0), to = x.shape();
+  from.back() = static_cast<int>(begin);
+  to.back() = static_cast<int>(begin + count);
+  return mx::slice(x, from, to);
+}
+
+// Each tap's inputs, its weights, and perhaps a bias.
+Arrays ConvolveSilu(const Arrays& in) {
+  const size_t taps = in.size() / 2;
+  mx::array sum = mx::multiply(AsFloat(in[0]), in[taps]);
+  for (size_t tap = 1; tap < taps; ++tap) {
+    sum = mx::add(sum, mx::multiply(AsFloat(in[tap]), in[taps + tap]));
+  }
+  return {Silu(in.size() % 2 == 1 ? mx::add(sum, in.back()) : sum)};
+}
+
+// a, rates, biases -> logarithms of fades; steps too where limits of theirs follow.
+mx::array StepsOf(const mx::array& a, const mx::array& bias) {
+  return mx::logaddexp(mx::add(AsFloat(a), bias), mx::array(0.0F));
+}
+
+mx::array LogFades(const mx::array& rates, const mx::array& steps) {
+  return mx::negative(mx::multiply(rates, steps));
+}
+
+// a, b, rates, biases.
+Arrays DeltaLogGates(const Arrays& in) {
+  return {LogFades(in[2], StepsOf(in[0], in[3])), mx::sigmoid(AsFloat(in[1]))};
+}
+
+Arrays DeltaGates(const Arrays& in) {
+  return {mx::exp(LogFades(in[2], StepsOf(in[0], in[3]))), mx::sigmoid(AsFloat(in[1]))};
+}
+
+// a, rates, biases, the least and the greatest step.
+Arrays SpaceLogGates(const Arrays& in) {
+  const mx::array steps = mx::minimum(mx::maximum(StepsOf(in[0], in[2]), in[3]), in[4]);
+  return {LogFades(in[1], steps), steps};
+}
+
+// What heads give, normed; z.
+Arrays GateDelta(const Arrays& in) {
+  return {mx::astype(mx::multiply(in[0], Silu(AsFloat(in[1]))), in[1].dtype())};
+}
+
+// What heads give, z, values, how much of a value each gives as it is.
+Arrays GateSpace(const Arrays& in) {
+  const mx::array whole = mx::add(in[0], mx::multiply(in[2], in[3]));
+  return {mx::multiply(whole, Silu(AsFloat(in[1])))};
+}
+
+Arrays ScaleOut(const Arrays& in) {
+  return {mx::astype(mx::multiply(in[0], AsFloat(in[1])), in[1].dtype())};
+}
+
+Fused::Function GatesFunction(bool is_delta, bool takes_fades) {
+  if (!is_delta) return SpaceLogGates;
+  return takes_fades ? DeltaGates : DeltaLogGates;
 }
 
 }  // namespace
@@ -39,156 +107,133 @@ MlxRecurrent::MlxRecurrent(const ModelConfig& config, const ShardPlace& place,
                            const RecurrentNeeds& needs, WeightLoader& loader)
     : cut_(RecurrentCutOf(config, place.slices())),
       traits_(config.recurrent),
+      is_delta_(traits_.rule == RecurrenceRule::kGatedDelta),
       norm_eps_(config.rms_norm_eps),
-      taps_(mx::array(0.0F)),
-      rates_(mx::array(0.0F)),
-      step_bias_(mx::array(0.0F)),
-      norm_(mx::array(0.0F)) {
+      type_(loader.activation_type()),
+      norm_(mx::array(0.0F)),
+      key_scale_(mx::full({static_cast<int>(cut_.key_dim)},
+                          1.0F / std::sqrt(static_cast<float>(cut_.key_dim)))),
+      recurrence_(traits_.rule, cut_, loader.device()),
+      convolve_(ConvolveSilu, loader.device()),
+      gates_(GatesFunction(is_delta_, recurrence_.takes_fades()), loader.device()),
+      gate_out_(is_delta_ ? GateDelta : GateSpace, loader.device()),
+      scale_out_(ScaleOut, loader.device()) {
   for (const LinearNeed& need : needs.in) maps_.push_back(loader.LoadLinear(need));
-  const bool is_delta = traits_.rule == RecurrenceRule::kGatedDelta;
-  if (traits_.by_key_head || !is_delta) order_ = IndexOf(ProjectedOrder(config, cut_));
+  const std::vector<int> order = ProjectedOrder(config, cut_);
+  const bool in_order = is_delta_ && !traits_.by_key_head;
+  if (auto joined = Linear::Join(maps_, order); has_heads() && joined.has_value()) {
+    maps_ = {std::move(*joined)};
+  } else if (!in_order) {
+    order_ = IndexOf(order);
+  }
   taps_ = TapsOf(*loader.LoadVector(needs.taps), config, cut_);
   if (const auto bias = loader.LoadVector(needs.taps_bias); bias.has_value()) {
-    taps_bias_ = mx::take(*bias, IndexOf(ChannelsOf(config, cut_)), 0);
+    taps_.push_back(mx::take(AsFloat(*bias), IndexOf(ChannelsOf(config, cut_)), 0));
   }
-  rates_ = mx::exp(OfHeads(*loader.LoadVector(needs.decay), cut_));
-  step_bias_ = OfHeads(*loader.LoadVector(needs.step_bias), cut_);
-  if (!is_delta) skip_ = OfHeads(*loader.LoadVector(needs.skip), cut_);
+  gate_numbers_ = {mx::exp(AsFloat(OfHeads(*loader.LoadVector(needs.decay), cut_))),
+                   AsFloat(OfHeads(*loader.LoadVector(needs.step_bias), cut_))};
   norm_ = *loader.LoadVector(needs.norm);
-  if (!is_delta) norm_ = OfHeads(norm_, cut_, cut_.value_dim);
+  if (is_delta_) return;
+  gate_numbers_.insert(gate_numbers_.end(),
+                       {mx::array(traits_.step_min), mx::array(traits_.step_max)});
+  norm_ = mx::astype(OfHeads(norm_, cut_, cut_.value_dim), type_);
+  skip_.push_back(mx::expand_dims(AsFloat(OfHeads(*loader.LoadVector(needs.skip), cut_)), 1));
 }
 
 MlxState MlxRecurrent::ZeroState() const {
   const auto size = [](size_t value) { return static_cast<int>(value); };
-  return {mx::zeros({size(cut_.taps) - 1, size(cut_.channels())}),
-          mx::zeros({size(cut_.value_heads), size(cut_.value_dim), size(cut_.key_dim)})};
+  return {mx::zeros({1, size(cut_.taps) - 1, size(cut_.channels())}, type_),
+          mx::zeros({1, size(cut_.value_heads), size(cut_.value_dim), size(cut_.key_dim)})};
 }
 
-// A segment's channels through the convolution, whose last inputs are kept.
+mx::array MlxRecurrent::Projected(const mx::array& x) const {
+  if (maps_.size() == 1 && !order_.has_value()) return mx::astype(maps_[0].Apply(x), type_);
+  std::vector<mx::array> given;
+  for (const Linear& map : maps_) given.push_back(mx::astype(map.Apply(x), type_));
+  const mx::array all = mx::concatenate(given, 1);
+  return order_.has_value() ? mx::take(all, *order_, 1) : all;
+}
+
+// Channels [sequences, tokens, channels] through the convolution, whose last inputs are kept.
 mx::array MlxRecurrent::Convolved(const mx::array& channels, MlxState& state) const {
-  const int tokens = channels.shape(0), taps = static_cast<int>(cut_.taps);
-  const int all = static_cast<int>(cut_.channels());
-  const mx::array inputs = mx::concatenate({state.inputs, channels}, 0);
-  state.inputs = mx::contiguous(mx::slice(inputs, {tokens, 0}, {tokens + taps - 1, all}));
-  mx::array sum = taps_bias_.has_value() ? *taps_bias_ : mx::zeros({1});
-  for (int tap = 0; tap < taps; ++tap) {
-    const mx::array weight = mx::slice(taps_, {tap, 0}, {tap + 1, all});
-    sum = mx::add(sum, mx::multiply(weight, mx::slice(inputs, {tap, 0}, {tap + tokens, all})));
-  }
-  return Silu(sum);
-}
-
-mx::array MlxRecurrent::Run(const mx::array& channels, const Gates& gates, MlxState& state) const {
-  const bool is_delta = traits_.rule == RecurrenceRule::kGatedDelta;
-  const int tokens = channels.shape(0);
-  const int heads = static_cast<int>(cut_.value_heads), keys = static_cast<int>(cut_.key_heads);
-  const int key_dim = static_cast<int>(cut_.key_dim), value_dim = static_cast<int>(cut_.value_dim);
-  const mx::array convolved = Convolved(channels, state);
-  const auto keyed = [&](size_t begin, float scale) {
-    mx::array part =
-        mx::reshape(Columns(convolved, begin, cut_.key_width()), {tokens, keys, key_dim});
-    if (is_delta) {
-      const float eps = 1e-6F / static_cast<float>(key_dim);
-      part = mx::multiply(mx::fast::rms_norm(part, std::nullopt, eps), mx::array(scale));
-    }
-    return mx::repeat(part, heads / keys, 1);
+  const int sequences = channels.shape(0), tokens = channels.shape(1), all = channels.shape(2);
+  const int keeps = static_cast<int>(cut_.taps) - 1;
+  const mx::array inputs = mx::concatenate({state.inputs, channels}, 1);
+  const auto from = [&](int begin, int count) {
+    return mx::slice(inputs, {0, begin, 0}, {sequences, begin + count, all});
   };
-  const float root = 1.0F / std::sqrt(static_cast<float>(key_dim));
-  const mx::array query = keyed(0, root * root), key = keyed(cut_.key_width(), root);
-  const mx::array value = mx::reshape(Columns(convolved, 2 * cut_.key_width(), cut_.value_width()),
-                                      {tokens, heads, value_dim});
-  const auto at = [&](const mx::array& x, int token, mx::Shape shape) {
-    mx::Shape from(x.ndim(), 0), to = x.shape();
-    from[0] = token;
-    to[0] = token + 1;
-    return mx::reshape(mx::slice(x, from, to), std::move(shape));
-  };
-  std::vector<mx::array> out;
-  for (int token = 0; token < tokens; ++token) {
-    const mx::array k = at(key, token, {heads, 1, key_dim});
-    const mx::array faded = mx::multiply(state.matrices, at(gates.fades, token, {heads, 1, 1}));
-    mx::array part = at(value, token, {heads, value_dim, 1});
-    if (is_delta) part = mx::subtract(part, mx::sum(mx::multiply(faded, k), -1, true));
-    part = mx::multiply(part, at(gates.shares, token, {heads, 1, 1}));
-    state.matrices = mx::add(faded, mx::multiply(part, k));
-    out.push_back(mx::sum(mx::multiply(state.matrices, at(query, token, {heads, 1, key_dim})), -1));
+  // By itself: the rest of the inputs can go.
+  state.inputs = mx::contiguous(from(tokens, keeps));
+  std::vector<mx::array> in;
+  for (int tap = 0; tap <= keeps; ++tap) in.push_back(from(tap, tokens));
+  in.insert(in.end(), taps_.begin(), taps_.end());
+  return convolve_(in)[0];
+}
+
+// Queries and keys of the delta rule are of the length 1; what a query is divided by besides,
+// sqrt(key_dim), is left to the norm behind (NormedOut), so that one norm does for both.
+MlxRecurrence::Tokens MlxRecurrent::TokensOf(const mx::array& convolved,
+                                             const mx::array& projected) const {
+  const int sequences = convolved.shape(0), tokens = convolved.shape(1);
+  const int heads = static_cast<int>(cut_.value_heads);
+  const int keys = static_cast<int>(cut_.key_heads), key_dim = static_cast<int>(cut_.key_dim);
+  mx::array keyed = mx::reshape(Columns(convolved, 0, 2 * cut_.key_width()),
+                                {sequences, tokens, 2 * keys, key_dim});
+  if (is_delta_) {
+    keyed = mx::fast::rms_norm(keyed, key_scale_, kKeyEps / static_cast<float>(key_dim));
   }
-  const mx::array given = mx::stack(out);
-  if (!skip_.has_value()) return given;
-  return mx::add(given, mx::multiply(mx::reshape(*skip_, {heads, 1}), value));
+  const mx::array values =
+      mx::reshape(Columns(convolved, 2 * cut_.key_width(), cut_.value_width()),
+                  {sequences, tokens, heads, static_cast<int>(cut_.value_dim)});
+  const size_t begin = cut_.channels() + cut_.value_width();
+  std::vector<mx::array> in;
+  if (is_delta_) in.push_back(Columns(projected, begin + cut_.value_heads, cut_.value_heads));
+  in.push_back(Columns(projected, begin, cut_.value_heads));
+  in.insert(in.end(), gate_numbers_.begin(), gate_numbers_.end());
+  const std::vector<mx::array> gates = gates_(in);
+  const auto by_sequence = [&](const mx::array& x) {
+    return mx::reshape(x, {sequences, tokens, heads});
+  };
+  return {keyed, values, by_sequence(gates[0]), by_sequence(gates[1])};
 }
 
-MlxRecurrent::Gates MlxRecurrent::GatesOf(const mx::array& projected) const {
-  const size_t heads = cut_.value_heads, begin = cut_.channels() + cut_.value_width();
-  const bool is_delta = traits_.rule == RecurrenceRule::kGatedDelta;
-  const mx::array a = Columns(projected, is_delta ? begin + heads : begin, heads);
-  mx::array steps = mx::logaddexp(mx::add(a, step_bias_), mx::array(0.0F));
-  if (!is_delta) steps = mx::clip(steps, mx::array(traits_.step_min), mx::array(traits_.step_max));
-  const mx::array fades = mx::exp(mx::negative(mx::multiply(rates_, steps)));
-  return {fades, is_delta ? mx::sigmoid(Columns(projected, begin, heads)) : steps};
-}
-
-// [rows, value heads, value_dim] -> [rows, all of them].
-mx::array MlxRecurrent::NormedOut(const mx::array& given, const mx::array& z) const {
-  const int rows = given.shape(0), width = static_cast<int>(cut_.value_width());
-  if (traits_.rule == RecurrenceRule::kGatedDelta) {
-    const mx::array normed = mx::fast::rms_norm(given, norm_, norm_eps_);
-    return mx::multiply(mx::reshape(normed, {rows, width}), Silu(z));
+mx::array MlxRecurrent::NormedOut(const mx::array& given, const mx::array& values,
+                                  const mx::array& projected) const {
+  const int rows = projected.shape(0), width = static_cast<int>(cut_.value_width());
+  const mx::array z = mx::reshape(Columns(projected, cut_.channels(), cut_.value_width()),
+                                  {rows, static_cast<int>(cut_.value_heads), -1});
+  const mx::array by_head = mx::reshape(given, z.shape());
+  if (is_delta_) {
+    const float eps = norm_eps_ * static_cast<float>(cut_.key_dim);
+    const mx::array normed = mx::fast::rms_norm(by_head, norm_, eps);
+    return mx::reshape(gate_out_({normed, z})[0], {rows, width});
   }
   const int keys = static_cast<int>(cut_.key_heads);
-  const mx::array gated = mx::multiply(mx::reshape(given, {rows, width}), Silu(z));
+  const mx::array gated = gate_out_({by_head, z, mx::reshape(values, z.shape()), skip_[0]})[0];
   const mx::array normed =
       mx::fast::rms_norm(mx::reshape(gated, {rows, keys, width / keys}), std::nullopt, norm_eps_);
-  return mx::multiply(mx::reshape(normed, {rows, width}), norm_);
+  return scale_out_({mx::reshape(normed, {rows, width}), norm_})[0];
 }
 
-mx::array MlxRecurrent::Apply(const mx::array& x, const ForwardStep& step,
-                              std::span<MlxState* const> states) const {
+mx::array MlxRecurrent::Run(const mx::array& projected, MlxRun& run) const {
+  const mx::array channels =
+      mx::reshape(Columns(projected, 0, cut_.channels()),
+                  {run.sequences, run.tokens, static_cast<int>(cut_.channels())});
+  const MlxRecurrence::Tokens tokens = TokensOf(Convolved(channels, run.state), projected);
+  const MlxRecurrence::Result result = recurrence_.Run(tokens, run.state.matrices);
+  run.state.matrices = result.state;
+  return NormedOut(result.given, tokens.values, projected);
+}
+
+mx::array MlxRecurrent::Apply(const mx::array& x, std::span<MlxRun> runs) const {
+  const mx::array all = Projected(x);
+  if (runs.size() == 1) return Run(all, runs[0]);
   std::vector<mx::array> given;
-  for (const Linear& map : maps_) given.push_back(map.Apply(x));
-  mx::array all = mx::astype(mx::concatenate(given, 1), mx::float32);
-  if (order_.has_value()) all = mx::take(all, *order_, 1);
-  const Gates gates = GatesOf(all);
-  std::vector<mx::array> mixed;
-  int row = 0;
-  for (size_t i = 0; i < step.segments.size(); ++i) {
-    const int end = row + static_cast<int>(step.segments[i].tokens.size());
-    const auto own = [&](const mx::array& whole, size_t width) {
-      return mx::slice(whole, {row, 0}, {end, static_cast<int>(width)});
-    };
-    const size_t heads = cut_.value_heads;
-    mixed.push_back(Run(own(all, cut_.channels()),
-                        {own(gates.fades, heads), own(gates.shares, heads)}, *states[i]));
-    row = end;
+  for (MlxRun& run : runs) {
+    const int end = run.row + run.sequences * run.tokens;
+    given.push_back(Run(mx::slice(all, {run.row, 0}, {end, all.shape(1)}), run));
   }
-  const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 0);
-  const mx::array z = Columns(all, cut_.channels(), cut_.value_width());
-  return mx::astype(NormedOut(together, z), x.dtype());
-}
-
-void MlxStates::Open(std::span<const SlotStates::Opened> opened,
-                     std::span<const MlxRecurrent* const> layers) {
-  for (const SlotStates::Opened& one : opened) {
-    std::vector<MlxState>& state = states_[static_cast<size_t>(one.state)];
-    state.clear();
-    if (one.from != kNoSnapshot) {
-      state = snapshots_[static_cast<size_t>(one.from)];
-    } else {
-      for (const MlxRecurrent* layer : layers) state.push_back(layer->ZeroState());
-    }
-  }
-}
-
-void MlxStates::Keep(std::span<const SlotStates::Kept> kept) {
-  for (const SlotStates::Kept& one : kept) {
-    snapshots_[static_cast<size_t>(one.to)] = states_[static_cast<size_t>(one.state)];
-  }
-}
-
-void MlxStates::Append(std::vector<mx::array>& out) const {
-  for (const std::vector<MlxState>& state : states_) {
-    for (const MlxState& layer : state) out.insert(out.end(), {layer.inputs, layer.matrices});
-  }
+  return mx::concatenate(given, 0);
 }
 
 }  // namespace macrame::runtime::engine

@@ -1,6 +1,11 @@
 #include "runtime/model/weights/linear.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "mlx/allocator.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -45,6 +50,29 @@ class KernelMultiply : public mx::UnaryPrimitive {
   const std::shared_ptr<const void> owner_;
 };
 
+// Rows of arrays [rows, ...], or [rows], as one array: row i is row order[i] of all.
+mx::array PickRows(std::vector<mx::array> parts, std::span<const int> order) {
+  std::vector<const std::byte*> rows;
+  mx::Shape shape = parts[0].shape();
+  shape[0] = static_cast<int>(order.size());
+  size_t bytes = mx::size_of(parts[0].dtype());
+  for (size_t axis = 1; axis < shape.size(); ++axis) bytes *= static_cast<size_t>(shape[axis]);
+  for (mx::array& part : parts) {
+    part = mx::contiguous(part);
+    part.eval();
+    for (int row = 0; row < part.shape(0); ++row) {
+      rows.push_back(part.data<std::byte>() + static_cast<size_t>(row) * bytes);
+    }
+  }
+  mx::array out(mx::allocator::malloc(bytes * order.size()), std::move(shape), parts[0].dtype());
+  std::byte* to = out.data<std::byte>();
+  for (const int row : order) {
+    std::memcpy(to, rows[static_cast<size_t>(row)], bytes);
+    to += bytes;
+  }
+  return out;
+}
+
 }  // namespace
 
 mx::Dtype ActivationType(mx::Dtype model_type, EngineDevice device) {
@@ -84,6 +112,36 @@ Linear::Linear(mx::array weight, std::optional<mx::array> scales, std::optional<
   view_.rows = weight_->shape(0);
   view_.bits = traits.bits;
   view_.group_size = traits.group_size;
+}
+
+bool Linear::CanJoin(const Linear& other) const {
+  const auto agree = [](const std::optional<mx::array>& one, const std::optional<mx::array>& two) {
+    if (!one.has_value() || !two.has_value()) return one.has_value() == two.has_value();
+    return one->dtype() == two->dtype() && std::equal(one->shape().begin() + 1, one->shape().end(),
+                                                      two->shape().begin() + 1, two->shape().end());
+  };
+  return weight_.has_value() && agree(weight_, other.weight_) && agree(scales_, other.scales_) &&
+         agree(biases_, other.biases_) && agree(bias_, other.bias_) &&
+         view_.bits == other.view_.bits && view_.group_size == other.view_.group_size &&
+         std::string_view(mode_) == other.mode_;
+}
+
+std::optional<Linear> Linear::Join(std::span<const Linear> maps, std::span<const int> order) {
+  for (const Linear& map : maps) {
+    if (!map.CanJoin(maps[0])) return std::nullopt;
+  }
+  Linear joined = maps[0];
+  const auto pick = [&](std::optional<mx::array> Linear::*which) {
+    if (!(maps[0].*which).has_value()) return;
+    std::vector<mx::array> parts;
+    for (const Linear& map : maps) parts.push_back(*(map.*which));
+    joined.*which = PickRows(std::move(parts), order);
+  };
+  for (const auto which : {&Linear::weight_, &Linear::scales_, &Linear::biases_, &Linear::bias_}) {
+    pick(which);
+  }
+  joined.view_.rows = order.size();
+  return joined;
 }
 
 int Linear::rows() const { return static_cast<int>(view_.rows); }

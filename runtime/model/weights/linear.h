@@ -37,6 +37,11 @@ class Linear {
          std::optional<mlx::core::array> biases, const QuantizationTraits& traits,
          std::optional<mlx::core::array> bias);
 
+  // Maps of the same input as one, in an order of its own: its row i is row order[i] of the maps',
+  // counted map after map. Unset where one map cannot hold them: formats that differ, biases on
+  // some alone, weights that are read in place. Copies the rows; the maps can go then.
+  static std::optional<Linear> Join(std::span<const Linear> maps, std::span<const int> order);
+
   // x [..., columns] -> [..., rows], plus the bias.
   mlx::core::array Apply(const mlx::core::array& x) const;
   // Rows as embeddings: [1, ids.size(), columns]. Every id must be below rows().
@@ -51,6 +56,7 @@ class Linear {
   const std::optional<mlx::core::array>& bias() const { return bias_; }
 
  private:
+  bool CanJoin(const Linear& other) const;
   kernels::MatrixView view_;
   std::shared_ptr<const void> owner_;  // null: the arrays below hold the weights
   std::optional<mlx::core::array> weight_;
