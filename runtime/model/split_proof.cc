@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const Model
   options.threads = proof.threads;
   const auto stack = LoadLayerStack(config, place, loader, sums, options);
   const ForwardStep step{
-      {}, {Segment{.tokens = std::vector<int32_t>(kSplitProofRows, 0), .new_blocks = {0}}}};
+      .segments = {Segment{.tokens = std::vector<int32_t>(kSplitProofRows, 0), .new_blocks = {0}}}};
   const absl::Status begun = stack->Begin(step);
   if (!begun.ok()) return begun;
   const mx::array hidden =

@@ -1,5 +1,7 @@
 #include "runtime/serving/device_choice.h"
 
+#include "runtime/serving/sampling/row_sampling.h"
+
 namespace macrame::runtime::engine {
 namespace {
 
@@ -17,19 +19,15 @@ bool ReplacesTokens(const markup::SteeringPlan& plan) {
 }  // namespace
 
 std::optional<RowChoice> DeviceChoiceOf(const GenerationJob& job) {
-  const SamplingTraits& sampling = job.sampling;
-  const bool needs_host = job.embedding.has_value() || job.top_logprobs.has_value() ||
-                          ChangesLogits(job) || ReplacesTokens(job.shape.steering) ||
+  const bool needs_host = job.embedding.has_value() || ChangesLogits(job) ||
+                          ReplacesTokens(job.shape.steering) ||
                           job.shape.structure.constraint != nullptr;
-  if (needs_host || sampling.typical_p < 1.0) return std::nullopt;
-  RowChoice choice;
-  choice.temperature = sampling.temperature;
-  choice.top_k = sampling.top_k;
-  choice.top_p = sampling.top_p;
-  choice.min_p = sampling.min_p;
-  choice.seed = sampling.seed;
-  choice.position = job.limits.prompt_tokens;
-  return choice;
+  RowSampling first;
+  first.traits = job.sampling;
+  first.position = job.limits.prompt_tokens;
+  first.top_logprobs = job.top_logprobs;
+  if (needs_host || !CanChooseOnDevice(first)) return std::nullopt;
+  return ChoiceOf(first);
 }
 
 }  // namespace macrame::runtime::engine

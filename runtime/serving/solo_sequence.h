@@ -1,7 +1,8 @@
 #pragma once
 
 // One sequence at a time over a ForwardEngine, without a scheduler: warm-up, `rankd --generate` and
-// tests. Rank 0's engine thread.
+// tests. The host chooses each token here, also where a step could: an answer's steps don't
+// overlap. Rank 0's engine thread.
 
 #include <atomic>
 #include <functional>

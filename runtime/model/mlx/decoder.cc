@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/check.h"
+#include "runtime/model/mlx/chosen_tokens.h"
 #include "runtime/model/weights/block_needs.h"
 
 namespace macrame::runtime::engine {
@@ -180,15 +181,26 @@ mx::array Decoder::Lookup(const Linear& table, int columns, std::span<const int3
 }
 
 mx::array Decoder::Embed(std::span<const int32_t> ids) {
+  return EmbedBy([&](const Linear& table, int columns) { return Lookup(table, columns, ids); });
+}
+
+mx::array Decoder::EmbedChosen(std::span<const int32_t> tokens, const mx::array& chosen) {
+  MACRAME_CHECK(chooses_tokens()) << "a part of a tensor split chooses no tokens";
+  const mx::array ids = mx::expand_dims(TokensOf(tokens, chosen), 0);
+  return EmbedBy(
+      [&](const Linear& table, int) { return mx::squeeze(table.Rows(ids, activation_type_), 0); });
+}
+
+mx::array Decoder::EmbedBy(const LookUp& look_up) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  mx::array hidden = Lookup(*embedding_, config_.hidden_size, ids);
+  mx::array hidden = look_up(*embedding_, config_.hidden_size);
   if (config_.embedding_scale != 1.0F) {
     hidden = mx::multiply(hidden, mx::array(config_.embedding_scale, hidden.dtype()));
   }
   if (!inputs_.has_value()) return hidden;
   // Every rank takes part in the two sums one after the other.
   if (place_.tp > 1) hidden.eval();
-  const mx::array looked_up = Lookup(inputs_->table(), in_.width - in_.hidden, ids);
+  const mx::array looked_up = look_up(inputs_->table(), in_.width - in_.hidden);
   return mx::concatenate({hidden, inputs_->Make(looked_up, hidden)}, -1);
 }
 

@@ -5,6 +5,7 @@
 //
 // Builds graphs; nothing is computed until the caller evaluates them. Engine thread only.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "mlx/mlx.h"
+#include "runtime/kernels/token_weights.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/cuts/carried.h"
 #include "runtime/model/mlx/attention.h"
@@ -24,6 +26,7 @@
 #include "runtime/model/mlx/recurrent.h"
 #include "runtime/model/mlx/recurrent_states.h"
 #include "runtime/model/mlx/rope.h"
+#include "runtime/model/mlx/row_chooser.h"
 #include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/rank_sums.h"
@@ -42,6 +45,15 @@ class Decoder : public LayerStack {
 
   absl::Status Begin(const ForwardStep& step) override;
   mlx::core::array Embed(std::span<const int32_t> ids) override;
+  bool chooses_tokens() const override {
+    return place_.tp == 1 && place_.embeds && place_.has_head && config_.has_head &&
+           static_cast<size_t>(config_.vocab_size) <= kernels::kVocabularyMax;
+  }
+  mlx::core::array EmbedChosen(std::span<const int32_t> tokens,
+                               const mlx::core::array& chosen) override;
+  mlx::core::array Choose(const mlx::core::array& logits, std::span<const RowChoice> how) override {
+    return chooser_.Choose(logits, how);
+  }
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   mlx::core::array Hidden(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
@@ -90,6 +102,9 @@ class Decoder : public LayerStack {
                                             WeightLoader& loader) const;
   // A layer's place in pools_.
   int KvIndexOf(int layer) const;
+  // Of the rows that `look_up` gives for a table and its number of columns.
+  using LookUp = std::function<mlx::core::array(const Linear& table, int columns)>;
+  mlx::core::array EmbedBy(const LookUp& look_up);
   // These rows of a table [vocabulary, columns], of all ranks.
   mlx::core::array Lookup(const Linear& table, int columns, std::span<const int32_t> ids);
   // What came from the stage before, and what goes to the next.
@@ -133,6 +148,7 @@ class Decoder : public LayerStack {
   std::optional<Linear> head_;            // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
+  RowChooser chooser_;
   // Of the step that runs: what this stage's layers pass on, [rows, their columns of out_].
   std::map<int, mlx::core::array> read_kv_;
 };

@@ -42,8 +42,7 @@ class LayerStack {
   // not evaluated.
   virtual mlx::core::array EmbedChosen(std::span<const int32_t> tokens,
                                        const mlx::core::array& chosen);
-  // The token of each row of `logits`, as ChooseTokens (mlx/row_chooser.h) makes it: int32 [rows],
-  // not evaluated.
+  // The token of each row of `logits` (mlx/row_chooser.h): int32 [rows], not evaluated.
   virtual mlx::core::array Choose(const mlx::core::array& logits, std::span<const RowChoice> how);
   // The same through this rank's layers; behind the last layer, hidden states alone.
   virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;

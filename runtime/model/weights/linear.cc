@@ -187,7 +187,11 @@ mx::array Linear::Rows(std::span<const int32_t> ids, mx::Dtype type) const {
     kernels::GatherRows(view_, ids.data(), ids.size(), rows.data());
     return mx::astype(mx::array(rows.data(), {1, count, static_cast<int>(view_.columns)}), type);
   }
-  const mx::array index(ids.data(), {1, count}, mx::int32);
+  return Rows(mx::array(ids.data(), {1, count}, mx::int32), type);
+}
+
+mx::array Linear::Rows(const mx::array& index, mx::Dtype type) const {
+  MACRAME_CHECK(weight_.has_value()) << "weights that kernels read in place";
   const mx::array picked = mx::take(*weight_, index, 0);
   if (!scales_.has_value()) return mx::astype(picked, type);
   const auto biases =

@@ -46,6 +46,8 @@ class Linear {
   mlx::core::array Apply(const mlx::core::array& x) const;
   // Rows as embeddings: [1, ids.size(), columns]. Every id must be below rows().
   mlx::core::array Rows(std::span<const int32_t> ids, mlx::core::Dtype type) const;
+  // The same for ids that need not be evaluated, int32 [1, count]. Of weights that are MLX arrays.
+  mlx::core::array Rows(const mlx::core::array& ids, mlx::core::Dtype type) const;
 
   // All numbers [rows, columns] of weights that are MLX arrays, unpacked.
   mlx::core::array Floats() const;

@@ -57,7 +57,10 @@ TEST(DeviceChoice, WhatNeedsTheHostForEachTokenStaysThere) {
       },
       [](GenerationJob& job) { job.limits.min_tokens = 1; },
       [](GenerationJob& job) { job.top_logprobs = 0; },
-      [](GenerationJob& job) { job.sampling.typical_p = 0.9; },
+      [](GenerationJob& job) {
+        job.sampling.temperature = 1.0;
+        job.sampling.typical_p = 0.9;
+      },
       [](GenerationJob& job) { job.shape.steering.begin = {4}; },
       [](GenerationJob& job) { job.shape.steering.call = {4}; },
       [](GenerationJob& job) { job.shape.steering.call_after_reasoning = {4}; },

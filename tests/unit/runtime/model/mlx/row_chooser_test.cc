@@ -21,17 +21,21 @@ namespace mx = mlx::core;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kVocabulary = 151'936;
 
+std::vector<int32_t> Values(const mx::array& tokens) {
+  mx::array plain = mx::contiguous(tokens);
+  plain.eval();
+  return {plain.data<int32_t>(), plain.data<int32_t>() + plain.size()};
+}
+
 std::vector<int32_t> Chosen(RowChooser& chooser, const std::vector<float>& logits,
                             const std::vector<RowChoice>& how) {
   const int rows = static_cast<int>(how.size());
-  mx::array tokens = chooser.Choose(
+  const mx::array tokens = chooser.Choose(
       mx::array(logits.begin(), {rows, static_cast<int>(logits.size()) / rows}, mx::float32), how);
   EXPECT_EQ(tokens.shape(), mx::Shape({rows}));
   EXPECT_EQ(tokens.dtype(), mx::int32);
   EXPECT_EQ(tokens.status(), mx::array::Status::unscheduled) << "nothing is evaluated";
-  tokens = mx::contiguous(tokens);
-  tokens.eval();
-  return {tokens.data<int32_t>(), tokens.data<int32_t>() + rows};
+  return Values(tokens);
 }
 
 SamplingTraits TraitsOf(const RowChoice& how) {
@@ -77,11 +81,12 @@ class RandomStep {
   // Of one kind, so that each of the graph's forms is met.
   RowChoice Choice(size_t kind) {
     RowChoice how = Choice();
-    if (kind % 5 == 0) how.temperature = 0.0;
-    if (kind % 5 == 1) how.top_k = 0, how.top_p = 1.0;
-    if (kind % 5 == 2) {
+    if (kind % 6 == 0) how.temperature = 0.0;
+    if (kind % 6 == 1) how.top_k = 0, how.top_p = 1.0;
+    if (kind % 6 == 2) how.top_p = 1.0;
+    if (kind % 6 == 3) {
       how.top_k = Any({1u, 2u, 20u, 40u, 64u});
-    } else if (kind % 5 == 3 && Pick(2) == 0) {  // some of them
+    } else if (kind % 6 == 4 && Pick(2) == 0) {  // some of them
       how.top_k = Any({1u, 5u, 20u, 0u}), how.top_p = how.top_k == 0 ? 1.0 : how.top_p;
     }
     return how;
@@ -157,6 +162,43 @@ TEST(RowChooserTest, EverySeedGivesTheTokenOfSampleToken) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+TEST(RowChooserTest, FirstTokensOfRanksDecideWhereTopKIsSmall) {
+  RandomStep random(4);
+  RowChooser whole;
+  std::vector<RowChooser> ranks(3);
+  for (size_t step = 0; step < 100; ++step) {
+    const int vocabulary = random.Any({90, 700, 5000, 16'000});
+    const std::vector<int> begins = {0, vocabulary / 2, vocabulary - 40, vocabulary};
+    std::vector<float> logits;
+    std::vector<RowChoice> how;
+    for (size_t row = 0; row < 8; ++row) {
+      random.AppendRow(static_cast<size_t>(vocabulary), logits);
+      how.push_back(random.Choice());
+      how.back().top_k = random.Any({1u, 3u, 20u, 64u});
+    }
+    const mx::array rows(logits.begin(), {8, vocabulary}, mx::float32);
+    const mx::array highest = mx::max(rows, -1, /*keepdims=*/true);
+    std::vector<mx::array> places;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const mx::array part = mx::slice(rows, {0, begins[rank]}, {8, begins[rank + 1]});
+      places.push_back(ranks[rank].FirstOfPart(part, highest, how, begins[rank]));
+      ASSERT_EQ(places.back().shape(),
+                mx::Shape({8, static_cast<int>(RowChooser::FirstThatDecide(how))}));
+    }
+    const std::vector<int32_t> tokens =
+        Values(whole.ChooseAmong(mx::concatenate(places, 1), highest, how));
+    for (size_t row = 0; row < how.size(); ++row) {
+      const std::span<const float> own(logits.data() + row * static_cast<size_t>(vocabulary),
+                                       static_cast<size_t>(vocabulary));
+      ASSERT_EQ(tokens[row], *SampleToken(own, TraitsOf(how[row]), how[row].position))
+          << "step " << step << ", row " << row << " of " << vocabulary;
+    }
+  }
+  EXPECT_EQ(RowChooser::FirstThatDecide({}), 1u);
+  const std::vector<RowChoice> all = {{}, {.temperature = 1.0, .top_p = 0.5}};
+  EXPECT_EQ(RowChooser::FirstThatDecide(all), 0u);
 }
 
 TEST(RowChooserTest, ARowThatIsNotFiniteHasNoToken) {
