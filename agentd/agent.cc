@@ -168,10 +168,14 @@ void Agent::Impl::StartOwnParts() {
     mlx.set_name("mlx");
     mlx.set_version(kMlxVersion);
     mlx.set_device(kEngineDevice);
-    parts_.prober->SetEngines({mlx}, std::nullopt);
+    engines_ = {mlx};
+    TellEngines();
     parts_.library->ExpectSecondEngine();
-    parts_.second_engine->Start(config_.mlx_lm_python, [this, mlx](runtime::SecondEngine second) {
-      Took(mlx, std::move(second));
+    parts_.second_engine->Start(config_.mlx_lm_python,
+                                [this](runtime::SecondEngine second) { Took(std::move(second)); });
+    parts_.device->Start(config_.rankd_path, [this](std::optional<uint64_t> working_set_bytes) {
+      working_set_bytes_ = working_set_bytes;
+      if (working_set_bytes.has_value()) TellEngines();
     });
   } else {
     spdlog::warn("no ranks can be started on this node: {}", LogText(engine));
@@ -185,14 +189,17 @@ void Agent::Impl::StartOwnParts() {
   parts_.links.Start();
 }
 
+void Agent::Impl::TellEngines() { parts_.prober->SetEngines(engines_, working_set_bytes_); }
+
 // What was found of mlx-lm, or what it lacks.
-void Agent::Impl::Took(const v1::Engine& own, runtime::SecondEngine second) {
+void Agent::Impl::Took(runtime::SecondEngine second) {
   if (second.mlx_lm.has_value()) {
     v1::Engine mlx_lm;
     mlx_lm.set_name(runtime::kMlxLmEngine);
     mlx_lm.set_version(second.mlx_lm->version);
     mlx_lm.set_device(second.mlx_lm->device);
-    parts_.prober->SetEngines({own, mlx_lm}, std::nullopt);
+    engines_.push_back(mlx_lm);
+    TellEngines();
     parts_.supervisor->SetPython(second.mlx_lm->python);
     spdlog::info("mlx-lm {} ({}) serves models that rankd does not know", second.mlx_lm->version,
                  second.mlx_lm->python);

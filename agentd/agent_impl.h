@@ -36,7 +36,8 @@ class Agent::Impl {
   // Who looks again at what.
   void ReadChanges();
   void StartOwnParts();
-  void Took(const v1::Engine& own, runtime::SecondEngine second);
+  void Took(runtime::SecondEngine second);
+  void TellEngines();
   absl::Status StartTrust();
   absl::Status Join(const ClusterTrust& trust);
   absl::Status JoinInsecure();
@@ -113,6 +114,8 @@ class Agent::Impl {
   std::set<NodeId> revoked_;
   v1::Reason gateway_trouble_;
   v1::Reason engine_trouble_;
+  std::vector<v1::Engine> engines_;
+  std::optional<uint64_t> working_set_bytes_;  // of this machine's GPU, as MLX reports it
   std::function<void()> on_shutdown_;
 };
 

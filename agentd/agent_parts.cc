@@ -230,6 +230,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
             LinkOptionsOf(config, dispatcher)),
       library(platform.MakeModelLibrary(config.model_folders, config.rankd_path)),
       second_engine(platform.MakeSecondEngineProbe()),
+      device(platform.MakeDeviceProbe()),
       orders(
           election, *library, *supervisor,
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },

@@ -116,6 +116,7 @@ struct AgentParts {
   LinkTable links;
   const std::unique_ptr<ModelLibrary> library;
   const std::unique_ptr<SecondEngineProbe> second_engine;
+  const std::unique_ptr<DeviceProbe> device;
   RankOrders orders;
   NodeCalls calls;
   NodeViews views;

@@ -125,6 +125,7 @@ Agent::Impl::~Impl() {
   parts_.gateway.reset();
   parts_.beacons.reset();
   parts_.second_engine->Stop();
+  parts_.device->Stop();
   parts_.library->Stop();
   parts_.enrolment.Stop();
   // Answers under way end here, while everybody who waits for them is still there.

@@ -7,6 +7,7 @@
 #include "agentd/node/folder_model_library.h"
 #include "agentd/node/grpc_channels.h"
 #include "agentd/node/mlx_lm_probe.h"
+#include "agentd/node/rankd_device_probe.h"
 #include "discovery/beacons/socket_beacon_service.h"
 #include "discovery/probe/machine_link_prober.h"
 #include "discovery/probe/machine_prober.h"
@@ -59,6 +60,10 @@ std::unique_ptr<ModelLibrary> MachinePlatform::MakeModelLibrary(std::vector<std:
 
 std::unique_ptr<SecondEngineProbe> MachinePlatform::MakeSecondEngineProbe() {
   return std::make_unique<MlxLmProbe>(dispatcher_);
+}
+
+std::unique_ptr<DeviceProbe> MachinePlatform::MakeDeviceProbe() {
+  return std::make_unique<RankdDeviceProbe>(dispatcher_);
 }
 
 std::unique_ptr<discovery::BeaconService> MachinePlatform::MakeBeaconService(

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agentd/links/link_measurer.h"
+#include "agentd/node/device_probe.h"
 #include "agentd/node/model_library.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/node/second_engine_probe.h"
@@ -47,6 +48,7 @@ class Platform {
   virtual std::unique_ptr<ModelLibrary> MakeModelLibrary(std::vector<std::string> folders,
                                                          const std::string& rankd_path) = 0;
   virtual std::unique_ptr<SecondEngineProbe> MakeSecondEngineProbe() = 0;
+  virtual std::unique_ptr<DeviceProbe> MakeDeviceProbe() = 0;
   // `self`: node id, incarnation, hostname, control port, version and machine are used.
   virtual std::unique_ptr<discovery::BeaconService> MakeBeaconService(
       discovery::BeaconServiceOptions options, const v1::NodeIdentity& self,

@@ -59,7 +59,8 @@ const v1::NodeLoad& OwnNode::load() {
 runtime::NodeMemory OwnNode::memory() {
   load_at_ = MonotonicTime();  // an admission looks at what is there now
   const uint64_t available = load().memory_available_bytes();
-  return {Bytes(discovery::ModelsMemoryOf(inventory()).bytes), Bytes(available)};
+  return {Bytes(discovery::ModelsMemoryOf(inventory()).bytes), Bytes(available),
+          Bytes(discovery::WorkingSetOf(inventory()))};
 }
 
 }  // namespace macrame::agentd

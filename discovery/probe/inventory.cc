@@ -30,6 +30,10 @@ ModelsMemory ModelsMemoryOf(const v1::Inventory& inventory) {
   return memory;
 }
 
+uint64_t WorkingSetOf(const v1::Inventory& inventory) {
+  return inventory.gpu_cores() > 0 ? inventory.memory_gpu_usable_bytes() : 0;
+}
+
 bool SameFacts(const v1::Inventory& a, const v1::Inventory& b) {
   if (a.disks_size() != b.disks_size()) return false;
   for (int i = 0; i < a.disks_size(); ++i) {

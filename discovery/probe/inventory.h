@@ -43,6 +43,9 @@ struct ModelsMemory {
 };
 // The smaller of what the machine allows and what the node's configuration does.
 ModelsMemory ModelsMemoryOf(const v1::Inventory& inventory);
+// What the node's GPU can keep resident for all processes together, in bytes; 0: it has no GPU that
+// shares the machine's memory with its processes, or that is not known.
+uint64_t WorkingSetOf(const v1::Inventory& inventory);
 
 // Files below `root` ("" on a live machine). Milliseconds; may block on a dead network disk.
 v1::Inventory CollectLinuxInventory(const std::string& root, const InventoryInputs& inputs);

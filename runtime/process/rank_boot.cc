@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "mlx/mlx.h"
+#include "proto/memory_need.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/gang/rank_exchange.h"
@@ -112,20 +113,39 @@ int ThreadsFor(const v1::LaunchSpec& spec) {
   return std::max(1, kernels::ThreadPool::UsableProcessors() / sharing);
 }
 
+// Before the first weight is loaded.
+void LimitMemory(const v1::LaunchSpec& spec, const BootOptions& options, BootedRank& rank) {
+  rank.device_memory = options.device_memory;
+  if (rank.device_memory == nullptr) {
+    rank.own_memory = MakeDeviceMemory(rank.device);
+    rank.device_memory = rank.own_memory.get();
+  }
+  const v1::MemoryNeed& need = spec.assignment().need();
+  const PlannedMemory planned{WiredBytes(need).count(), need.headroom_bytes()};
+  const std::string cut = LimitDeviceMemory(rank.device, planned, *rank.device_memory);
+  if (!cut.empty() && options.on_note) options.on_note(cut);
+}
+
 absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
                          std::shared_ptr<const WeightFiles> files,
                          const std::optional<CheckedDraft>& draft, Watchdog& watchdog,
                          const BootOptions& options, BootedRank& rank) {
+  LimitMemory(spec, options, rank);
   uint64_t loaded = 0;
   uint64_t total = 0;
+  const auto tell = [&] {
+    const uint64_t held = rank.device_memory->HeldBytes();
+    rank.memory = RankMemoryOf(rank.device, loaded, held);
+    if (options.on_progress) options.on_progress(loaded, total, rank.memory.With(held));
+  };
   const auto on_bytes = [&](uint64_t bytes) {
     loaded += bytes;
     watchdog.Touch();
-    if (options.on_progress) options.on_progress(loaded, total);
+    tell();
   };
   WeightLoader loader(std::move(files), rank.config, place, rank.device, on_bytes);
   total = loader.BytesNeeded() + (draft.has_value() ? DraftBytes(*draft) : 0);
-  if (options.on_progress) options.on_progress(0, total);
+  tell();
   ForwardLimits limits;
   limits.context_length = static_cast<int>(spec.context_length());
   limits.blocks_total = BlocksFor(limits.context_length) *
@@ -138,6 +158,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.threads = options.threads > 0 ? options.threads : ThreadsFor(spec);
   limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
   limits.observer = options.step_observer;
+  limits.device_memory = rank.device_memory;
   limits.step_limit = milliseconds(spec.step_timeout_ms());
   const auto guard = watchdog.Watch("loading weights", kLoadingStallLimit);
   try {
@@ -299,6 +320,11 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
       spec, [&] { return Prove(spec, *place, *files, watchdog, *rank); }, *rank);
   if (!status.ok()) return status;
   return rank;
+}
+
+uint64_t BootedRank::HeldBytes() const {
+  const uint64_t in_mlx = device_memory == nullptr ? 0 : device_memory->HeldBytes();
+  return memory.With(in_mlx) + engine->step_bytes() + (drafter == nullptr ? 0 : drafter->bytes());
 }
 
 BatchTraits TraitsOf(const ForwardLimits& limits) {

@@ -43,9 +43,15 @@ struct BootedRank {
   uint32_t context_length = 0;
   std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
   std::shared_ptr<GangLink> link;
+  std::unique_ptr<DeviceMemory> own_memory;  // unset where BootOptions has one
+  DeviceMemory* device_memory = nullptr;     // own_memory, or that of BootOptions
+  RankMemory memory;                         // after loading
   std::unique_ptr<ForwardEngine> engine;
   std::optional<pid_t> worker;            // the second engine's process, where it serves
   std::unique_ptr<ModelDrafter> drafter;  // rank 0 only, where the spec names a draft model
+
+  // Weights, caches and buffers, each byte once. After booting; any thread.
+  uint64_t HeldBytes() const;
 };
 
 struct BootOptions {
@@ -61,7 +67,11 @@ struct BootOptions {
   transport::WireObserver* wire_observer = nullptr;
   // Within CONNECTING: "rendezvous", "queue_pair", "first_collective".
   std::function<void(const std::string& detail)> on_connecting;
-  std::function<void(uint64_t loaded, uint64_t total)> on_progress;
+  // Bytes of weights; `held`: all memory that the rank holds, in bytes.
+  std::function<void(uint64_t loaded, uint64_t total, uint64_t held)> on_progress;
+  // A sentence for the rank's log.
+  std::function<void(const std::string& line)> on_note;
+  DeviceMemory* device_memory = nullptr;  // outlives the rank; null: MLX's own
   // As soon as there is one, so that another thread can shut it down.
   std::function<void(std::shared_ptr<GangLink>)> on_link;
 };

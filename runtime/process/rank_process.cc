@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "mlx/mlx.h"
 #include "proto/reasons.h"
 #include "runtime/process/cold_boot.h"
 #include "runtime/process/draft_boot.h"
@@ -113,10 +112,10 @@ void RankProcess::RunEngine() {
   options.on_phase = [this](v1::RankPhase phase) {
     dispatcher_.Post([this, phase] { service_.SetPhase(phase); });
   };
-  options.on_progress = [this](uint64_t loaded, uint64_t total) {
-    const uint64_t memory = mlx::core::get_active_memory() + loaded;
-    dispatcher_.Post([=, this] { service_.SetProgress(loaded, total, memory); });
+  options.on_progress = [this](uint64_t loaded, uint64_t total, uint64_t held) {
+    dispatcher_.Post([=, this] { service_.SetProgress(loaded, total, held); });
   };
+  options.on_note = [this](const std::string& line) { Say(line); };
   options.on_connecting = [this](const std::string& detail) {
     dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
   };
@@ -143,14 +142,7 @@ void RankProcess::RunEngine() {
                       context = rank_->context_length] {
       service_.SetModel(text, vocab, context);
       service_.SetPhase(v1::RANK_PHASE_READY);
-      // What loading counted, and what the caches took since.
-      const uint64_t loaded = service_.status().memory_bytes();
-      const uint64_t then = mlx::core::get_active_memory();
-      service_.SetMemory(
-          [loaded, then, engine = rank_->engine.get(), drafter = rank_->drafter.get()] {
-            return loaded + mlx::core::get_active_memory() - std::min(then, loaded) +
-                   engine->step_bytes() + (drafter == nullptr ? 0 : drafter->bytes());
-          });
+      service_.SetMemory([rank = rank_.get()] { return rank->HeldBytes(); });
       if (rank_->drafter != nullptr) service_.SetDraftModel(DraftName(spec_));
     });
     WatchGang(*rank_->link);

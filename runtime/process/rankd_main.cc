@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/model/mlx/device_memory.h"
 #include "runtime/process/describe_command.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
@@ -33,6 +34,7 @@ constexpr std::streamsize kSpecBytesMax = 4 << 20;
 struct Options {
   std::string launch_spec;
   DescribeOptions describe;
+  bool device_memory = false;
   gguf::ImportOptions import;
   bool generate = false;
   std::string model;
@@ -92,6 +94,8 @@ void AddFlags(CLI::App& app, Options& options) {
                  "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
   app.add_option("--describe", options.describe.folder,
                  "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
+  app.add_flag("--device-memory", options.device_memory,
+               "write how many bytes the GPU can keep resident for all processes, and end");
   app.add_option("--python", options.python,
                  "with --describe and --generate --model: a Python that has mlx-lm, for "
                  "architectures that rankd does not know (--describe: default, "
@@ -157,6 +161,14 @@ EngineOverrides TypesOf(const Options& options) {
   return types;
 }
 
+// For agents, which have no MLX (agentd/node/rankd_device_probe.h). 0: MLX does not report it.
+int WriteDeviceMemory(const EngineOverrides& types) {
+  const auto memory = MakeDeviceMemory(ChooseDevice(types.device));
+  const uint64_t bytes = memory->WorkingSetBytes().value_or(0);
+  std::printf("working_set_bytes %llu\n", static_cast<unsigned long long>(bytes));
+  return kExitOrderly;
+}
+
 int Generate(Options& options) {
   GenerateOptions& command = options.command;
   command.types = TypesOf(options);
@@ -207,6 +219,7 @@ int Main(int argc, char** argv) {
     options.describe.python = options.python;
     return RunDescribeCommand(options.describe);
   }
+  if (options.device_memory) return WriteDeviceMemory(TypesOf(options));
   if (!options.import.file.empty()) {
     if (options.import.into.empty()) return Usage("--import needs --into");
     return RunImportCommand(options.import);

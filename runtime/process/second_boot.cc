@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/backends.h"
+#include "proto/memory_need.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/model/step/slot_tables.h"
@@ -83,6 +84,7 @@ WorkerPlace WorkerPlaceOf(const v1::LaunchSpec& spec) {
   place.devices = DeviceMatrixOf(spec);
   place.rendezvous = spec.rendezvous_address();
   place.topology = spec.backend_topology();
+  place.wired_bytes = WiredBytes(spec.assignment().need()).count();
   return place;
 }
 
@@ -124,10 +126,11 @@ absl::Status Load(const v1::LaunchSpec& spec, std::unique_ptr<WorkerStack> stack
       watchdog.Watch(absl::StrCat("loading weights by ", stack->Name()), kLoadingStallLimit);
   const absl::Status loaded = stack->Load([&](uint64_t bytes, uint64_t total) {
     watchdog.Touch();
-    if (options.on_progress) options.on_progress(bytes, total);
+    if (options.on_progress) options.on_progress(bytes, total, bytes);
   });
   if (!loaded.ok()) return loaded;
   rank.config.vocab_size = stack->loaded().vocab_size;
+  rank.memory.outside_mlx = stack->loaded().bytes;
   rank.worker = stack->pid();
   stack->SetProgress([&watchdog, observer = options.step_observer] {
     watchdog.Touch();

@@ -128,15 +128,26 @@ def architectures():
     return types
 
 
-def wire_memory():
-    """On a Mac's GPU, as mlx_lm does while it generates: weights stay where the GPU reads them."""
+def limit_memory(order):
+    """On a Mac's GPU: what the plan gives this rank stays resident, and freed buffers are kept up
+    to a limit. Other processes have parts of the working set too."""
     import mlx.core as mx
 
     try:
-        if mx.metal.is_available():
-            mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])
+        if not mx.metal.is_available():
+            return
+        working_set = mx.device_info()["max_recommended_working_set_size"]
+        mx.set_cache_limit(order["cache_bytes"])
+        mx.set_wired_limit(min(order["wired_bytes"] or working_set, working_set))
     except (AttributeError, KeyError, ValueError) as error:
         print(f"no memory was wired for the GPU: {error}", file=sys.stderr)
+
+
+def held_bytes():
+    """By arrays, and by freed buffers that MLX keeps for reuse."""
+    import mlx.core as mx
+
+    return mx.get_active_memory() + mx.get_cache_memory()
 
 
 def vocabulary_of(model, config):
@@ -300,6 +311,7 @@ class Worker:
         from mlx.utils import tree_flatten
         from mlx_lm.utils import load_model
 
+        limit_memory(self.order)
         folder = pathlib.Path(self.order["folder"])
         config = json.loads((folder / "config.json").read_text())
         kind = config.get("model_type")
@@ -322,7 +334,6 @@ class Worker:
             loaded += array.nbytes
             self.line.send_json(b"P", {"loaded": loaded, "total": total})
         model.eval()
-        wire_memory()
         self.model = model
         self.line.send_json(b"L", {"bytes": total, "active": mx.get_active_memory(),
                                    "vocab": vocabulary_of(model, config)})
@@ -376,7 +387,7 @@ class Worker:
             rows += self.run(slot, begin, salt, wanted, tokens)
         parts = [memoryview(row).cast("B") for row in rows] if self.order["rank"] == 0 else []
         width = rows[0].shape[-1] if rows else 0
-        self.line.send(b"R", struct.pack("<QQ", mx.get_active_memory(), width), *parts)
+        self.line.send(b"R", struct.pack("<QQ", held_bytes(), width), *parts)
 
     def run(self, slot, begin, salt, wanted, tokens):
         import mlx.core as mx

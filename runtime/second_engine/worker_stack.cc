@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/model/mlx/device_memory.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace mx = mlx::core;
 using nlohmann::json;
 
-constexpr size_t kRowsHead = 2 * sizeof(uint64_t);  // active memory, width
+constexpr size_t kRowsHead = 2 * sizeof(uint64_t);  // memory that it holds, width
 constexpr int kVocabularyMax = 1 << 24;
 
 void Put(std::string& out, uint64_t number) {
@@ -69,6 +70,8 @@ absl::Status WorkerStack::Connect(const WorkerPlace& place) {
                 {"pp", place.pp},
                 {"backend", NameOf(place.backend)},
                 {"positions", place.positions},
+                {"cache_bytes", kCacheBytesMax},
+                {"wired_bytes", place.wired_bytes},
                 {"addresses", place.addresses}};
   if (place.backend == Backend::kJaccl) {
     order["devices"] = json::parse(place.devices, nullptr, false);

@@ -34,6 +34,7 @@ struct WorkerPlace {
   std::string devices;                 // jaccl: the matrix as JSON
   std::string rendezvous;              // jaccl
   std::string topology;                // jaccl: the name of its Topology
+  uint64_t wired_bytes = 0;            // that the plan keeps resident for the GPU; 0: no plan
 };
 
 struct LoadedWorker {
@@ -70,7 +71,7 @@ class WorkerStack : public LayerStack {
   // Chunks and batches are mlx_lm's to compute; drafts, which would be dropped again, it can't
   // take back.
   bool bits_are_fixed() const override { return false; }
-  // Of the caches: what the worker holds beyond the weights.
+  // Of caches and of buffers that MLX keeps for reuse: what the worker holds beyond the weights.
   uint64_t buffer_bytes() const override { return caches_; }
 
   size_t stored_block_bytes() const override { return 0; }

@@ -37,7 +37,8 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
       limits_(limits),
       stages_(link.single() ? 1 : link.group().size() / place.tp),
       confirms_steps_(stages_ > 1 && place.tp == 1 && link.own_group() != nullptr),
-      exchange_(link, config_, place, loader.activation_type()) {
+      exchange_(link, config_, place, loader.activation_type()),
+      cache_clearing_(UsesMlxGraph(device_) ? limits_.device_memory : nullptr) {
   if (confirms_steps_ && link.leader() != nullptr) {
     pipeline_.emplace(link.own_group()->group(), /*next=*/1, link.group().size() - 1, stages_);
   }
@@ -62,7 +63,8 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerSta
       stages_(1),
       confirms_steps_(false),
       exchange_(link, config_, place_, layers->activation_type()),
-      layers_(std::move(layers)) {
+      layers_(std::move(layers)),
+      cache_clearing_(nullptr) {
   MACRAME_CHECK(link.single()) << "layers of their own making stand beside a group";
 }
 
@@ -210,6 +212,7 @@ absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
     if (!good.ok() || step.segments.empty()) return good;
     RunStages(step, own);
     buffer_bytes_ = layers_->buffer_bytes();
+    cache_clearing_.AfterStep(step);
     return absl::OkStatus();
   });
 }

@@ -37,6 +37,7 @@
 #include "runtime/gang/step_pipeline.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/mlx/device_memory.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/step_observer.h"
 #include "runtime/model/weights/weight_loader.h"
@@ -58,6 +59,8 @@ struct ForwardLimits {
   int state_snapshots = 0;
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   StepObserver* observer = nullptr;          // outlives the engine
+  // Where MLX's freed buffers are cleared; null elsewhere. Outlives the engine.
+  DeviceMemory* device_memory = nullptr;
 };
 
 // What a step gives, each in the order of the segments that ask for it.
@@ -174,6 +177,7 @@ class ForwardEngine {
   std::atomic<uint64_t> buffer_bytes_ = 0;
   uint64_t next_step_ = 1;  // 0 was kConnect
   std::unique_ptr<ColdWorker> cold_worker_;
+  CacheClearing cache_clearing_;
 };
 
 }  // namespace macrame::runtime::engine

@@ -32,4 +32,23 @@ absl::Status AdmitMemory(Bytes need, const std::vector<AdmittedRank>& admitted,
   return absl::OkStatus();
 }
 
+absl::Status AdmitWired(const NewRank& rank, const std::vector<AdmittedRank>& admitted,
+                        const NodeMemory& memory) {
+  if (memory.working_set == Bytes(0)) return absl::OkStatus();
+  Bytes left = memory.working_set;
+  for (const AdmittedRank& other : admitted) left = left - other.wired;
+  if (rank.wired <= left) return absl::OkStatus();
+  const std::string& node = rank.hostname.empty() ? rank.node_id : rank.hostname;
+  v1::Reason reason = MakeReason(
+      reasons::kMemoryShort,
+      absl::StrCat("a rank of ", rank.model, " keeps ", FormatBytes(rank.wired),
+                   " resident for the GPU of ", node, "; of the ", FormatBytes(memory.working_set),
+                   " that this GPU can keep, ", FormatBytes(left), " are left by the other ranks"),
+      rank.node_id);
+  reason.set_remedy(absl::StrCat("unload a model that runs on ", node,
+                                 ", load a smaller copy or a shorter context, or let the GPU keep "
+                                 "more with 'sudo sysctl iogpu.wired_limit_mb=MIB' there"));
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
+}
+
 }  // namespace macrame::runtime

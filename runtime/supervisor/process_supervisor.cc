@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/memory_need.h"
 #include "proto/reasons.h"
 #include "runtime/supervisor/memory_admission.h"
 #include "runtime/supervisor/port_reservation.h"
@@ -156,8 +157,12 @@ absl::Status ProcessSupervisor::Impl::CheckRoom(const v1::ReserveRequest& reques
         absl::StrCat("this node has ", admitted.size(), " ranks, as many as may be"),
         options_.node_id);
   }
-  return AdmitMemory(Bytes(request.assignment().need().total_bytes()), admitted, memory,
-                     options_.node_id);
+  const v1::Assignment& part = request.assignment();
+  const absl::Status wired =
+      AdmitWired({request.deployment(), part.hostname(), options_.node_id, WiredBytes(part.need())},
+                 admitted, memory);
+  if (!wired.ok()) return wired;
+  return AdmitMemory(Bytes(part.need().total_bytes()), admitted, memory, options_.node_id);
 }
 
 absl::StatusOr<v1::ReserveResponse> ProcessSupervisor::Impl::Reserve(

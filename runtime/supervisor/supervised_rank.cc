@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/backends.h"
 #include "proto/ids.h"
+#include "proto/memory_need.h"
 #include "proto/rank_methods.h"
 #include "proto/reasons.h"
 #include "runtime/process/exit_codes.h"
@@ -118,6 +119,7 @@ SupervisedRank::SupervisedRank(const SupervisorOptions& options, transport::Disp
       events_(std::move(events)),
       key_{request.deployment(), request.epoch(), request.assignment().rank()},
       need_(request.assignment().need().total_bytes()),
+      wired_(WiredBytes(request.assignment().need())),
       model_path_(request.model().path()),
       draft_path_(request.draft_model().path()),
       ring_(std::move(ring)),

@@ -49,7 +49,7 @@ class SupervisedRank {
   const std::string& ring_address() const { return ring_.address(); }
   const std::string& step_address() const { return step_.address(); }
   bool running() const { return process_ != nullptr; }
-  AdmittedRank memory() const { return {need_, Bytes(status_.memory_bytes())}; }
+  AdmittedRank memory() const { return {need_, Bytes(status_.memory_bytes()), wired_}; }
   const v1::RankStatus& status() const { return status_; }
 
   absl::Status Launch(v1::LaunchSpec spec, const std::string& rankd_path, uint64_t serial);
@@ -83,6 +83,7 @@ class SupervisedRank {
   const Events events_;
   const RankKey key_;
   const Bytes need_;
+  const Bytes wired_;             // of it, for a GPU
   const std::string model_path_;  // as this node resolved it
   const std::string draft_path_;  // empty: it has no draft model
   PortReservation ring_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agentd/links/link_measurer.h"
+#include "agentd/node/device_probe.h"
 #include "agentd/node/model_library.h"
 #include "agentd/node/second_engine_probe.h"
 #include "discovery/probe/inventory.h"
@@ -107,6 +108,13 @@ class SimModelLibrary final : public ModelLibrary {
 
 // There is none.
 class NoSecondEngine final : public SecondEngineProbe {
+ public:
+  void Start(std::string, Found) override {}
+  void Stop() override {}
+};
+
+// Nothing is reported.
+class NoGpu final : public DeviceProbe {
  public:
   void Start(std::string, Found) override {}
   void Stop() override {}

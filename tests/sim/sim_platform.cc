@@ -38,6 +38,8 @@ std::unique_ptr<SecondEngineProbe> SimPlatform::MakeSecondEngineProbe() {
   return std::make_unique<NoSecondEngine>();
 }
 
+std::unique_ptr<DeviceProbe> SimPlatform::MakeDeviceProbe() { return std::make_unique<NoGpu>(); }
+
 std::unique_ptr<discovery::BeaconService> SimPlatform::MakeBeaconService(
     discovery::BeaconServiceOptions options, const v1::NodeIdentity& self,
     std::optional<discovery::BeaconTrust>, discovery::BeaconServiceCallbacks callbacks) {

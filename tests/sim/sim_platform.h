@@ -42,6 +42,7 @@ class SimPlatform final : public Platform {
   std::unique_ptr<ModelLibrary> MakeModelLibrary(std::vector<std::string> folders,
                                                  const std::string& rankd_path) override;
   std::unique_ptr<SecondEngineProbe> MakeSecondEngineProbe() override;
+  std::unique_ptr<DeviceProbe> MakeDeviceProbe() override;
   std::unique_ptr<discovery::BeaconService> MakeBeaconService(
       discovery::BeaconServiceOptions options, const v1::NodeIdentity& self,
       std::optional<discovery::BeaconTrust> trust,

@@ -47,6 +47,19 @@ class OwnNodeTest : public ::testing::Test {
   OwnNode own_{clock_, Self(), prober_, supervisor_};
 };
 
+TEST_F(OwnNodeTest, OnANodeWithAGpuTheWorkingSetBoundsWhatRanksKeepResident) {
+  prober_.facts.set_memory_total_bytes(128 * kGiB);
+  prober_.facts.set_memory_gpu_usable_bytes(107 * kGiB);
+  prober_.next.set_memory_available_bytes(90 * kGiB);
+  EXPECT_EQ(own_.memory().working_set, Bytes(0)) << "no GPU";
+  prober_.facts.set_gpu_cores(40);
+  prober_.facts.set_memory_models_max_bytes(64 * kGiB);
+  const runtime::NodeMemory memory = own_.memory();
+  EXPECT_EQ(memory.usable, Bytes::GiB(64));
+  EXPECT_EQ(memory.available, Bytes::GiB(90));
+  EXPECT_EQ(memory.working_set, Bytes::GiB(107));
+}
+
 TEST_F(OwnNodeTest, TheMachineIsAskedSeldomAndSeldomerWhileNothingRuns) {
   const auto samples_in = [&](Duration span) {
     const int before = prober_.samples;

@@ -69,6 +69,8 @@ TEST(MacInventory, TheBudgetIsMlxsOrAnEstimateThatSaysSo) {
   inputs.mlx_working_set_bytes = 19 * kGiB;
   const v1::Inventory told = CollectMacInventory(runner, inputs);
   EXPECT_EQ(told.memory_gpu_usable_bytes(), 19 * kGiB);
+  EXPECT_EQ(WorkingSetOf(told), 19 * kGiB);
+  EXPECT_EQ(WorkingSetOf(estimated), 18 * kGiB);
   EXPECT_THAT(Unknown(told), ::testing::IsEmpty());
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/process/rank_boot.h"
 #include "runtime/serving/generation_job.h"
 #include "runtime/serving/solo_sequence.h"
+#include "tests/unit/runtime/model/mlx/recorded_memory.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {
@@ -59,6 +60,97 @@ std::unique_ptr<BootedRank> Boot(const v1::LaunchSpec& spec, Watchdog& watchdog,
   auto rank = BootRank(spec, watchdog, options);
   EXPECT_TRUE(rank.ok()) << rank.status().ToString();
   return *std::move(rank);
+}
+
+// Boots the tiny model with this plan; the calls, and "weights" where the first ones were loaded.
+std::vector<std::string> CallsWhile(EngineDevice device, const v1::MemoryNeed& need,
+                                    RecordedMemory& memory, std::vector<std::string>& notes,
+                                    const std::function<void(BootedRank&)>& then) {
+  Watchdog watchdog([](const std::string&, milliseconds) {});
+  v1::LaunchSpec spec = SingleSpec(TinyFolder());
+  *spec.mutable_assignment()->mutable_need() = need;
+  BootOptions options;
+  options.needs_text = false;
+  options.types.device = device;
+  options.device_memory = &memory;
+  options.on_note = [&](const std::string& line) { notes.push_back(line); };
+  bool loads = false;
+  options.on_progress = [&](uint64_t loaded, uint64_t, uint64_t) {
+    if (loaded > 0 && !std::exchange(loads, true)) memory.calls.emplace_back("weights");
+  };
+  auto rank = BootRank(spec, watchdog, options);
+  EXPECT_TRUE(rank.ok()) << rank.status().ToString();
+  if (rank.ok()) then(**rank);
+  return memory.calls;
+}
+
+v1::MemoryNeed SmallPlan() {
+  v1::MemoryNeed need;
+  need.set_weights_bytes(8 << 20);
+  need.set_kv_cache_bytes(2 << 20);
+  need.set_headroom_bytes(1 << 20);
+  return need;
+}
+
+TEST(DeviceMemoryTest, LimitsAreSetBeforeTheFirstWeightAndThePromptClears) {
+  RecordedMemory memory(uint64_t{1} << 30);
+  std::vector<std::string> notes;
+  const auto calls =
+      CallsWhile(EngineDevice::kMlxCpu, SmallPlan(), memory, notes, [](BootedRank& rank) {
+        const std::vector<int32_t> prompt(40, 7);
+        SoloSequence sequence(*rank.engine);
+        const auto always = [] { return true; };
+        EXPECT_TRUE(sequence.Forward(prompt, 0, LogitRows::kLast, always).ok());
+        for (int i = 40; i < 40 + 256; ++i) {
+          const int32_t token[] = {i % 96};
+          EXPECT_TRUE(sequence.Forward(token, i % 128, LogitRows::kLast, always).ok());
+        }
+      });
+  EXPECT_THAT(calls, testing::ElementsAre("cache 536870912", "memory 11534336", "wired 10485760",
+                                          "weights", "clear", "clear"));
+  EXPECT_THAT(notes, testing::IsEmpty());
+}
+
+TEST(DeviceMemoryTest, APlanBeyondTheWorkingSetIsLogged) {
+  RecordedMemory memory(uint64_t{4} << 20);
+  std::vector<std::string> notes;
+  const auto calls = CallsWhile(EngineDevice::kMlxCpu, SmallPlan(), memory, notes, [](auto&) {});
+  EXPECT_THAT(
+      calls, testing::ElementsAre("cache 536870912", "memory 4194304", "wired 4194304", "weights"));
+  EXPECT_THAT(notes, testing::ElementsAre(testing::HasSubstr("working set of 4.0 MiB")));
+}
+
+TEST(DeviceMemoryTest, ARankOnACpuLeavesMlxAlone) {
+  RecordedMemory memory;
+  std::vector<std::string> notes;
+  const auto calls =
+      CallsWhile(EngineDevice::kCpu, SmallPlan(), memory, notes, [&](BootedRank& rank) {
+        const std::vector<int32_t> prompt(40, 7);
+        const auto always = [] { return true; };
+        EXPECT_TRUE(SoloSequence(*rank.engine).Forward(prompt, 0, LogitRows::kLast, always).ok());
+      });
+  EXPECT_THAT(calls, testing::ElementsAre("weights"));
+}
+
+TEST(DeviceMemoryTest, ARankHoldsItsWeightsOnce) {
+  const v1::LaunchSpec spec = SingleSpec(TinyFolder());
+  for (const EngineDevice device : {EngineDevice::kCpu, EngineDevice::kMlxCpu}) {
+    SCOPED_TRACE(device == EngineDevice::kCpu ? "our CPU kernels" : "MLX's graph");
+    Watchdog watchdog([](const std::string&, milliseconds) {});
+    BootOptions options;
+    options.needs_text = false;
+    options.types.device = device;
+    uint64_t weights = 0;
+    options.on_progress = [&](uint64_t loaded, uint64_t, uint64_t) { weights = loaded; };
+    mx::clear_cache();
+    const uint64_t before = mx::get_active_memory();
+    auto rank = BootRank(spec, watchdog, options);
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    const uint64_t held = (*rank)->HeldBytes() - (UsesMlxGraph(device) ? before : 0);
+    // The KV cache of the warm-up's one block, and buffers of a step.
+    EXPECT_GE(held, weights);
+    EXPECT_LT(held, 2 * weights);
+  }
 }
 
 TEST(ForwardEngineTest, ChunksAndSingleStepsGiveTheSameLogits) {

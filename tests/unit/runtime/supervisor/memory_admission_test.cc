@@ -95,6 +95,50 @@ TEST(MemoryAdmission, WhatIsLetInAlwaysFits) {
   }
 }
 
+NewRank Coming(uint64_t gib) { return {"qwen-30b", "studio-1", "node-7", Bytes::GiB(gib)}; }
+
+// A Mac of 128 GiB that reports a working set of 107.5 GiB, with two models loaded.
+TEST(WiredAdmission, AllRanksTogetherStayWithinTheWorkingSet) {
+  const NodeMemory mac{Bytes::GiB(128), Bytes::GiB(60), Bytes::MiB(110'100)};
+  const std::vector<AdmittedRank> two = {{Bytes::GiB(42), Bytes::GiB(42), Bytes::GiB(40)},
+                                         {Bytes::GiB(31), Bytes::GiB(1), Bytes::GiB(30)}};
+  EXPECT_TRUE(AdmitWired(Coming(107), {}, mac).ok());
+  EXPECT_FALSE(AdmitWired(Coming(108), {}, mac).ok());
+  EXPECT_TRUE(AdmitWired(Coming(37), two, mac).ok());
+  EXPECT_FALSE(AdmitWired(Coming(38), two, mac).ok());
+}
+
+TEST(WiredAdmission, ARefusalNamesNodeModelBytesAndWhatToDo) {
+  const NodeMemory mac{Bytes::GiB(128), Bytes::GiB(60), Bytes::GiB(96)};
+  const absl::Status status =
+      AdmitWired(Coming(60), {{Bytes::GiB(42), Bytes::GiB(42), Bytes::GiB(40)}}, mac);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  const v1::Reason reason = ReasonOf(status);
+  EXPECT_EQ(reason.code(), "MEMORY_SHORT");
+  EXPECT_EQ(reason.node_id(), "node-7");
+  EXPECT_THAT(reason.message(),
+              testing::AllOf(testing::HasSubstr("qwen-30b"), testing::HasSubstr("studio-1"),
+                             testing::HasSubstr("60.0 GiB"), testing::HasSubstr("96.0 GiB"),
+                             testing::HasSubstr("56.0 GiB are left")));
+  EXPECT_THAT(reason.remedy(), testing::AllOf(testing::HasSubstr("studio-1"),
+                                              testing::HasSubstr("iogpu.wired_limit_mb")));
+}
+
+TEST(WiredAdmission, ANodeWithoutAGpuHasNoSuchLimit) {
+  const NodeMemory server{Bytes::GiB(128), Bytes::GiB(60)};
+  EXPECT_TRUE(AdmitWired(Coming(4096), {}, server).ok());
+}
+
+// Sums that wrap around would let all of them in.
+TEST(WiredAdmission, PlansBeyondAllNumbersAreRefused) {
+  const Bytes huge(std::numeric_limits<uint64_t>::max());
+  const NodeMemory mac{Bytes(100), Bytes(100), Bytes(100)};
+  EXPECT_FALSE(AdmitWired({"m", "", "n", huge}, {}, mac).ok());
+  EXPECT_FALSE(AdmitWired({"m", "", "n", Bytes(1)},
+                          {{huge, Bytes(0), huge}, {Bytes(9), Bytes(0), Bytes(9)}}, mac)
+                   .ok());
+}
+
 TEST(MemoryAdmission, UnknownFreeMemoryIsNotZero) {
   EXPECT_TRUE(AdmitMemory(Bytes(10), {}, {Bytes(100), Bytes(0)}, "n").ok());
 }

@@ -31,6 +31,7 @@ extern char** environ;
 namespace macrame::runtime {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 constexpr uint64_t kAllEpochs = std::numeric_limits<uint64_t>::max();
 constexpr auto kLimit = std::chrono::seconds(20);
@@ -659,6 +660,30 @@ TEST_F(ProcessSupervisorTest, OnlyTheFirstRankHasAPortForSteps) {
   ASSERT_TRUE(later.ok()) << later.status();
   EXPECT_NE(later->ring_address(), "");
   EXPECT_EQ(later->step_address(), "");
+}
+
+// A Mac with plenty of memory, and a GPU that can keep 10,000 bytes of it resident.
+TEST_F(ProcessSupervisorTest, RanksOfAllModelsShareTheWorkingSet) {
+  ASSERT_TRUE(Start().ok());
+  const NodeMemory mac{Bytes(100'000), Bytes(100'000), Bytes(10'000)};
+  const auto reserve = [&](const std::string& deployment, uint64_t weights, uint64_t cache) {
+    v1::ReserveRequest request = Request(deployment, 1, 0, weights + cache + 500);
+    v1::Assignment& part = *request.mutable_assignment();
+    part.set_hostname("studio-1");
+    part.mutable_need()->set_weights_bytes(weights);
+    part.mutable_need()->set_kv_cache_bytes(cache);
+    absl::Status status;
+    OnOwner([&] { status = supervisor_->Reserve(request, "127.0.0.1", mac).status(); });
+    return status;
+  };
+  EXPECT_TRUE(reserve("a", 4'000, 1'000).ok());
+  EXPECT_TRUE(reserve("b", 2'000, 1'000).ok());
+  const absl::Status refused = reserve("c", 2'000, 1);
+  EXPECT_EQ(ReasonOf(refused).code(), "MEMORY_SHORT");
+  EXPECT_THAT(ReasonOf(refused).message(), AllOf(HasSubstr("studio-1"), HasSubstr("of c")));
+  EXPECT_TRUE(reserve("c", 2'000, 0).ok());
+  // A second call for the same rank replaces the first.
+  EXPECT_TRUE(reserve("a", 5'000, 0).ok());
 }
 
 // However small they are: each has threads, files and a port.
