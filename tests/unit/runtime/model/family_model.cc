@@ -153,7 +153,11 @@ class NeedsWriter {
     std::vector<int64_t> shape = {need.all_stored_rows(), need.columns};
     if (need.experts > 0) shape = {need.experts, need.rows, need.columns};
     const float range = std::sqrt(3.0F / static_cast<float>(need.columns));
-    if (need.bias) Vector({need.module + ".bias", need.all_stored_rows()}, /*bias=*/true);
+    if (need.bias && need.experts > 0) {
+      tensors_[need.module + ".bias"] = Floats({need.experts, need.rows}, 0.0F, 0.3F);
+    } else if (need.bias) {
+      Vector({need.module + ".bias", need.all_stored_rows()}, /*bias=*/true);
+    }
     const QuantizationTraits traits = config_.QuantizationOf(need.module);
     if (traits.bits == 0 && fp8_) return Fp8(need.module + ".weight", shape, range);
     if (traits.bits == 0) {

@@ -1,0 +1,202 @@
+"""Tokens of rankd's serving path, by the graph of a GPU on MLX's CPU device, against mlx-lm's.
+
+    compare_tokens.py SERVING_PROBE [FAMILY …]
+
+Each model is tiny, random and in float32: on a CPU, MLX adds bfloat16 in bfloat16, which says
+nothing about either program. mlx-lm answers each prompt alone and greedily; rankd answers them
+alone, eight together that join and leave, in chunks, behind cached prefixes, and with so few blocks
+that answers are preempted. All tokens have to be equal. A model is drawn again where two likeliest
+tokens, or two experts, are so nearly tied that the order of a sum decides.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zlib
+from functools import partial
+
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(root, "engine"))
+
+import mlx.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
+from cases import run_cases  # noqa: E402
+from compare import ARCHITECTURES, FLOAT_BOUND, TORN, draw, is_torn, write_folder  # noqa: E402
+from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
+
+FAMILIES = (
+    "llama",
+    "qwen3",
+    "qwen3_moe",
+    "gpt_oss",
+    "mistral-sliding",
+    "gemma3_text",
+    "deepseek_v3",
+    "glm4_moe",
+    "qwen3_next",
+    "nemotron_h",
+)
+RECURRENT = ("qwen3_next", "nemotron_h")
+CONTEXT = 128
+BLOCKS = 128
+BLOCK_TOKENS = 32
+# Of models with experts: by how much norms are moved, about ten times what two programs in float32
+# differ by.
+TREMOR = 2e-5
+DRAWS_MAX = 40
+PROBE_TIMEOUT_S = 100
+
+
+def request(prompt, max_tokens, arrival=0):
+    return {"prompt": prompt, "max_tokens": max_tokens, "arrival": arrival}
+
+
+def runs_for(prompts):
+    """What is asked: name -> run. Later than any step: when the one before has ended."""
+    last = 100_000
+    long, tail = prompts[7], prompts[4]
+    eight = [
+        request(prompt, tokens, arrival)
+        for prompt, tokens, arrival in zip(
+            prompts, (12, 20, 8, 16, 24, 10, 14, 12), (0, 0, 1, 3, 4, 6, 9, 12)
+        )
+    ]
+    shared = [
+        request(long, 8),
+        request(long, 12, last),
+        request(long + tail[:7], 8, last + 1),
+        request(long[:40] + tail, 8, last + 2),
+    ]
+    return {
+        "alone": {"blocks": BLOCKS, "chunk": 256, "requests": eight[:1]},
+        "eight streams": {"blocks": BLOCKS, "chunk": 256, "requests": eight},
+        "chunks": {"blocks": BLOCKS, "chunk": 16, "requests": [eight[3], eight[0], eight[7]]},
+        "prefixes": {"blocks": BLOCKS, "chunk": 256, "requests": shared},
+        # Each begins in one block and ends in three.
+        "preemption": {
+            "blocks": 6,
+            "chunk": 64,
+            "requests": [request(prompts[i][:19], 48) for i in (1, 2, 4, 6)],
+        },
+    }
+
+
+def prompts_of(architecture, seed):
+    config = ARCHITECTURES[architecture][1]
+    vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
+    chosen = random.Random(seed)
+    lengths = (40, 19, 33, 64, 17, 50, 25, 71)
+    return [[chosen.randrange(vocabulary) for _ in range(length)] for length in lengths]
+
+
+def answer(model, prompt, count):
+    """mlx-lm's greedy tokens, and whether no choice among them was nearly tied."""
+    cache = make_prompt_cache(model)
+    tokens, clear = [], True
+    given = mx.array([prompt])
+    for _ in range(count):
+        row = np.array(model(given, cache=cache)[0, -1])
+        first, second = np.sort(row)[-1:-3:-1]
+        clear = clear and first - second > 2 * FLOAT_BOUND * np.abs(row).max()
+        tokens.append(int(row.argmax()))
+        given = mx.array([[tokens[-1]]])
+    return tokens, clear
+
+
+def answers_to(architecture, model, runs):
+    """mlx-lm's tokens for each prompt; None where a rounding decides."""
+    config = ARCHITECTURES[architecture][1]
+    has_experts = any("expert" in key for key in config.get("text_config", config))
+    wanted = {}
+    for run in runs.values():
+        for one in run["requests"]:
+            prompt = tuple(one["prompt"])
+            wanted[prompt] = max(wanted.get(prompt, 0), one["max_tokens"])
+    answers = {}
+    for prompt, count in wanted.items():
+        tokens, clear = answer(model, list(prompt), count)
+        if not clear:
+            return None
+        if has_experts and is_torn(model, list(prompt) + tokens, TREMOR, TORN):
+            return None
+        answers[prompt] = tokens
+    return answers
+
+
+def draw_clear(architecture):
+    first = zlib.crc32(f"graph {architecture}".encode())
+    for seed in range(first, first + DRAWS_MAX):
+        model, _ = draw(architecture, "float32", seed)
+        runs = runs_for(prompts_of(architecture, seed))
+        answers = answers_to(architecture, model, runs)
+        if answers is not None:
+            return model, runs, answers
+    raise RuntimeError(f"nearly tied in {DRAWS_MAX} models")
+
+
+def serve(probe, folder, runs):
+    call = {"folder": folder, "context": CONTEXT, "sequences": 16, "runs": list(runs.values())}
+    done = subprocess.run(
+        [probe], input=json.dumps(call), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"serving_probe ended with {done.returncode}: {done.stderr.strip()}")
+    return dict(zip(runs, json.loads(done.stdout)))
+
+
+def check_tokens(name, run, result, answers):
+    for number, (one, got) in enumerate(zip(run["requests"], result["answers"])):
+        expected = answers[tuple(one["prompt"])][: one["max_tokens"]]
+        if got["tokens"] == expected:
+            continue
+        at = next(
+            (i for i, pair in enumerate(zip(got["tokens"], expected)) if pair[0] != pair[1]),
+            min(len(got["tokens"]), len(expected)),
+        )
+        raise RuntimeError(
+            f"{name}, request {number}: another token at {at} of {len(expected)}, "
+            f"{got['tokens'][at:at + 3]} for {expected[at:at + 3]}"
+        )
+
+
+def check_happened(architecture, results):
+    """That a run did what it is for."""
+    if results["eight streams"]["running_most"] < 6:
+        raise RuntimeError(f"only {results['eight streams']['running_most']} streams at a time")
+    if results["preemption"]["preemptions"] == 0:
+        raise RuntimeError("nothing was preempted")
+    cached = [one["cached_tokens"] for one in results["prefixes"]["answers"]]
+    # Recurrent layers go on only where their state was kept.
+    least = (0, BLOCK_TOKENS, 0, 0) if architecture in RECURRENT else (0,) + 3 * (BLOCK_TOKENS,)
+    if any(have < need for have, need in zip(cached, least)):
+        raise RuntimeError(f"cached tokens of the prefixes {cached}, at least {least} expected")
+
+
+def compare_family(probe, architecture):
+    """Tokens that differ, 0; raises where there are any."""
+    model, runs, answers = draw_clear(architecture)
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(folder, model, architecture, "float32")
+        results = serve(probe, folder, runs)
+    for name, run in runs.items():
+        check_tokens(name, run, results[name], answers)
+    check_happened(architecture, results)
+    return 0.0
+
+
+def main():
+    probe, *wanted = sys.argv[1:]
+    cases = [(family,) for family in FAMILIES if not wanted or family in wanted]
+    failed, _ = run_cases(cases, partial(compare_family, probe), lambda _: 0.0)
+    print(
+        f"graph on a CPU: {len(cases) - failed} of {len(cases)} families answer as mlx-lm does, "
+        "alone, together, in chunks, behind prefixes and after preemption"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
