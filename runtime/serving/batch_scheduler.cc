@@ -229,7 +229,9 @@ bool BatchScheduler::StartIfFits(Sequence& sequence) {
   const auto found = static_cast<uint32_t>(cached.size());
   const uint32_t needed = reserved - std::min(reserved, found) + pool_.CountIdle(cached);
   if (needed > pool_.available() - promised) return false;
-  TakeCached(sequence, cached, pool_.available() - promised);
+  // What is left of the room once it has got the rest.
+  TakeCached(sequence, cached,
+             pool_.available() - promised - (reserved - std::min(reserved, found)));
   states_.Hold(sequence.state, state);
   sequence.fed = found * kBlockTokens;
   sequence.reserved_blocks = reserved;

@@ -124,9 +124,10 @@ void BlockPool::TakeFromIdle(BlockId block) {
   --idle_;
 }
 
-// What hangs on an evicted block can't be found without it. Of the oldest that is nothing as a rule: tables are
-// released from their end, and who holds a child holds its parent. A sequence whose own copy of the
-// parent is another block is the exception: what it holds stays its own, uncached.
+// What hangs on an evicted block can't be found without it. Of the oldest that is nothing as a
+// rule: tables are released from their end, and who holds a child holds its parent. A sequence
+// whose own copy of the parent is another block is the exception: what it holds stays its own,
+// uncached.
 void BlockPool::Evict(BlockId evicted) {
   for (const BlockId block : index_.Remove(evicted)) {
     if (!At(block).is_idle) continue;
@@ -203,7 +204,8 @@ void BlockPool::CheckInvariants(std::span<const std::span<const BlockId>> tables
   std::vector<bool> is_free(blocks_.size(), false);
   for (const BlockId block : free_) is_free.at(static_cast<size_t>(block)) = true;
   for (const auto& [first, end] : promised_) {
-    MACRAME_CHECK(IsUsed(first)) << "room is promised behind block " << first << ", which nobody has";
+    MACRAME_CHECK(IsUsed(first)) << "room is promised behind block " << first
+                                 << ", which is not in use";
   }
   uint32_t idle = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {

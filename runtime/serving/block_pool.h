@@ -14,9 +14,9 @@
 // give way with older ones.
 //
 // Where attention reads a sequence's positions in place only if its blocks follow one another (on a
-// GPU), the pool keeps runs: a sequence begins where there is room for all that it may come to, that
-// room is left to it as long as other blocks are there, and an idle block behind its last one gives
-// way to it. Else the free block of the lowest number is given.
+// GPU), the pool keeps runs. A sequence begins where there is room for all that it may come to, and
+// that room is left to it as long as there are other blocks. An idle block behind its last one
+// gives way to it. Elsewhere the free block of the lowest number is given.
 
 #include <cstdint>
 #include <map>

@@ -38,7 +38,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
       stages_(link.single() ? 1 : link.group().size() / place.tp),
       confirms_steps_(stages_ > 1 && place.tp == 1 && link.own_group() != nullptr),
       exchange_(link, config_, place, loader.activation_type()),
-      cache_clearing_(UsesMlxGraph(device_) ? limits_.device_memory : nullptr) {
+      cache_clearing_(UsesMlxGraph(loader.device()) ? limits_.device_memory : nullptr) {
   if (confirms_steps_ && link.leader() != nullptr) {
     pipeline_.emplace(link.own_group()->group(), /*next=*/1, link.group().size() - 1, stages_);
   }
@@ -236,6 +236,7 @@ absl::Status ForwardEngine::SubmitAlone(const ForwardStep& step) {
   own_part_ = {};
   if (is_first && !own.goes_on()) observed_.reset();
   if (!status.ok()) return status;
+  own.clears = cache_clearing_.IsDueAfter(step);
   buffer_bytes_ = layers_->buffer_bytes();
   if (!is_first && limits_.observer != nullptr) own.observed = step;
   in_flight_.push_back(std::move(own));
@@ -269,6 +270,7 @@ absl::StatusOr<StepResult> ForwardEngine::AwaitStarted(InFlight step) {
     observed_.emplace(limits_.observer, in_flight_.front().observed);
   }
   if (!status.ok()) return status;
+  if (step.clears) cache_clearing_.Clear();
   return result;
 }
 

@@ -137,6 +137,7 @@ class ForwardEngine {
     // nothing.
     std::optional<mlx::core::array> chosen{}, logits{}, hidden{}, last{};
     ForwardStep observed{};  // for the observer
+    bool clears = false;     // freed buffers are given back once its results are there
     bool goes_on() const { return chosen || logits || hidden || last; }
   };
   absl::Status SendStep(Step step);

@@ -19,8 +19,7 @@ std::optional<BlockId> BatchScheduler::Allocate(Sequence& sequence) {
 
 // Whether it may have `cached` themselves and go on in a run: they are one, and what comes behind
 // them is not in use.
-bool BatchScheduler::GoesOnBehind(const Sequence& sequence,
-                                  std::span<const BlockId> cached) const {
+bool BatchScheduler::GoesOnBehind(const Sequence& sequence, std::span<const BlockId> cached) const {
   if (!traits_.keeps_runs || cached.empty()) return true;
   if (sequence.shared_blocks < sequence.blocks.size()) return false;  // copies, or its own
   BlockId last = sequence.blocks.empty() ? cached.front() - 1 : sequence.blocks.back();

@@ -37,8 +37,8 @@ struct BatchScheduler::Sequence {
   std::vector<BlockId> blocks;
   uint32_t shared_blocks = 0;     // the first of `blocks`: cached ones, which others may use too
   std::vector<BlockCopy> copies;  // to be ordered with its first step; it holds their sources
-  uint32_t told_blocks = 0;  // of `blocks`, those that the other ranks know
-  uint32_t fed = 0;          // tokens that steps have run, or cached blocks hold
+  uint32_t told_blocks = 0;       // of `blocks`, those that the other ranks know
+  uint32_t fed = 0;               // tokens that steps have run, or cached blocks hold
   std::optional<uint32_t> slot;
   BlockPool::Published published;
   ColdTier::Seeker cold;

@@ -46,7 +46,7 @@ struct BatchSimReport {
   uint64_t prompt_tokens = 0;
   uint64_t evictions = 0;
   uint64_t copied_blocks = 0;  // of a cached prefix, into a run
-  uint64_t cold_tokens = 0;  // of the cached ones, from disk
+  uint64_t cold_tokens = 0;    // of the cached ones, from disk
   uint64_t failed_loads = 0;
   uint64_t late_loads = 0;
   uint64_t slower_loads = 0;

@@ -71,7 +71,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.displaced, last / 10);
   EXPECT_GT(all.expired, last / 10);
   EXPECT_GT(all.evictions, last);
-  EXPECT_GT(all.copied_blocks, last);
+  EXPECT_GT(all.copied_blocks, last / 2);
   EXPECT_GT(all.cold_tokens, all.cached_tokens / 50);
   EXPECT_GT(all.failed_loads, last / 10);
   EXPECT_GT(all.late_loads, 0u);

@@ -292,7 +292,8 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
 absl::Status CpuModel::Begin(const ForwardStep& step) {
   absl::Status good = config_.has_state() ? slot_states_.Check(step) : open_groups_.Check(step);
   if (good.ok() && !step.copies.empty()) {
-    good = absl::InternalError("rank 0 sent a step that copies blocks, which our kernels never need");
+    good =
+        absl::InternalError("rank 0 sent a step that copies blocks, which our kernels never need");
   }
   if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
   if (!good.ok()) return good;

@@ -42,8 +42,8 @@ class MlxDeviceMemory final : public DeviceMemory {
 bool EndsPrompt(const ForwardStep& step) {
   return std::any_of(step.segments.begin(), step.segments.end(), [](const Segment& segment) {
     const LogitRows rows = segment.logit_rows;
-    return segment.tokens.size() > 1 &&
-           (rows == LogitRows::kLast || rows == LogitRows::kHiddenLast);
+    return segment.tokens.size() > 1 && (rows == LogitRows::kLast || rows == LogitRows::kChosen ||
+                                         rows == LogitRows::kHiddenLast);
   });
 }
 

@@ -49,7 +49,8 @@ MlxState MlxStates::PutTogether(std::span<const Held> held, size_t layer) {
 
 void MlxStates::Close(const ForwardStep& step, const SlotStates& slots) {
   for (const uint32_t slot : step.closed_slots) {
-    states_[static_cast<size_t>(slots.StateOf(slot))] = {};
+    // One that is not open may be closed too.
+    if (slots.IsOpen(slot)) states_[static_cast<size_t>(slots.StateOf(slot))] = {};
   }
 }
 

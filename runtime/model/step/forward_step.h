@@ -78,10 +78,10 @@ struct BlockCopy {
 
 struct ForwardStep {
   std::vector<uint32_t> closed_slots{};  // their tables are dropped; blocks keep their content
+  std::vector<Segment> segments{};       // at most one of each slot
   // Before anything is written, one after the other. Where sequences keep runs of blocks
   // (LayerStack::keeps_runs), what another one has cached comes to stand in a new one's own run.
   std::vector<BlockCopy> copies{};
-  std::vector<Segment> segments{};       // at most one of each slot
   bool operator==(const ForwardStep&) const = default;
 };
 

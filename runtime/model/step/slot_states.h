@@ -40,6 +40,7 @@ class SlotStates {
     SnapshotId to = 0;
   };
   std::span<const Kept> kept() const { return kept_; }  // after they ran
+  bool IsOpen(uint32_t slot) const { return slots_.contains(slot); }
   int StateOf(uint32_t slot) const { return slots_.at(slot).state; }
 
  private:

@@ -35,7 +35,7 @@ struct Sequence {
 std::vector<float> RowsOf(ForwardEngine& engine, const ForwardStep& step) {
   auto rows = engine.Run(step);
   if (!rows.ok()) throw std::runtime_error(rows.status().ToString());
-  return *std::move(rows);
+  return std::move(rows->numbers);
 }
 
 Segment Take(Sequence& sequence, std::vector<int32_t> tokens, uint32_t blocks_each) {

@@ -74,7 +74,11 @@ class Recorder {
 
   void Watch(const std::vector<mx::array>& state) {
     watched_.clear();
-    for (const mx::array& array : state) watched_.insert(array.id());
+    watched_buffers_.clear();
+    for (const mx::array& array : state) {
+      watched_.insert(array.id());
+      if (array.data_shared_ptr() != nullptr) watched_buffers_.insert(array.buffer().ptr());
+    }
   }
 
  private:
@@ -97,6 +101,7 @@ class Recorder {
 
   void NoteHostArray(const mx::array& in) {
     if (in.has_primitive() || results_.count(in.id()) > 0 || IsMadeHere(in)) return;
+    if (IsStateTakenOver(in)) return;
     std::weak_ptr<mx::array::Data>& known = known_[in.data_shared_ptr().get()];
     if (known.lock() == in.data_shared_ptr()) return;
     known = in.data_shared_ptr();
@@ -127,8 +132,16 @@ class Recorder {
     fresh_.insert(out.data_shared_ptr().get());
   }
 
+  // A new array over the memory of one that is watched (KvPools): the host made it, and filled
+  // nothing.
+  bool IsStateTakenOver(const mx::array& array) const {
+    return !array.has_primitive() && array.data_shared_ptr() != nullptr &&
+           watched_buffers_.count(array.buffer().ptr()) > 0;
+  }
+
   // An array that the host made may have the id of a watched one that is gone.
   bool IsWatched(const mx::array& array) const {
+    if (IsStateTakenOver(array)) return true;
     return watched_.count(array.id()) > 0 && (results_.count(array.id()) > 0 || IsMadeHere(array));
   }
 
@@ -224,6 +237,7 @@ class Recorder {
   std::unordered_map<const void*, std::weak_ptr<mx::array::Data>> made_here_;
   std::unordered_map<const void*, std::weak_ptr<mx::array::Data>> known_;  // the host's
   std::unordered_set<uintptr_t> watched_;
+  std::unordered_set<const void*> watched_buffers_;
 };
 
 void RunOnStandIn(mx::array& array) { Recorder::Get().Run(array); }

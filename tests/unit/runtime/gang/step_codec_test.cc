@@ -59,6 +59,10 @@ Step RandomStep(std::mt19937_64& random) {
   step.wire_type = static_cast<WireType>(random() % 3);
   if (step.kind == StepKind::kForward) {
     step.forward.closed_slots = Numbers<uint32_t>(random, 5);
+    for (size_t i = random() % 4; i > 0; --i) {
+      step.forward.copies.push_back(
+          {static_cast<int32_t>(random()), static_cast<int32_t>(random())});
+    }
     for (size_t i = random() % 5; i > 0; --i) {
       Segment segment;
       segment.slot = static_cast<uint32_t>(random());
@@ -116,6 +120,7 @@ bool KeepsTheLimits(const Step& step) {
   return tokens <= kStepTokensMax && blocks <= kStepBlocksMax &&
          step.forward.segments.size() <= kStepSegmentsMax &&
          step.forward.closed_slots.size() <= kStepSlotsMax &&
+         step.forward.copies.size() <= kStepBlocksMax &&
          step.verify_kib.size() <= kVerifySizesInStepMax && cold.fills.size() <= kColdOrdersMax &&
          cold.stores.size() <= kColdOrdersMax && cold.drops.size() <= kColdOrdersMax &&
          cold.touches.size() <= kColdOrdersMax && cold.loads.size() <= kColdOrdersMax &&
@@ -145,19 +150,20 @@ TEST(StepCodec, WhatComesOfDamageIsAStepOrAnError) {
   EXPECT_GT(good, 100u) << "many bytes are only numbers";
 }
 
-// Kind, number and wire type come first, then the closed slots, then the segments.
+// Kind, number and wire type come first, then the closed slots, the copies and the
+// segments.
 constexpr size_t kHeadBytes = 10;
 
 std::string SegmentOf(size_t tokens, size_t blocks) {
   Step step;
   step.forward.segments.push_back(
       {.tokens = std::vector<int32_t>(tokens, 5), .new_blocks = std::vector<int32_t>(blocks, 6)});
-  return EncodeStep(step).substr(kHeadBytes + 8);
+  return EncodeStep(step).substr(kHeadBytes + 12);
 }
 
 std::string StepOf(const std::vector<std::string>& segments) {
   std::string bytes = EncodeStep(Step()).substr(0, kHeadBytes) + Raw<uint32_t>(0) +
-                      Raw(static_cast<uint32_t>(segments.size()));
+                      Raw<uint32_t>(0) + Raw(static_cast<uint32_t>(segments.size()));
   for (const std::string& segment : segments) bytes += segment;
   return bytes;
 }
@@ -173,6 +179,20 @@ TEST(StepCodec, LimitsHoldForAllSegmentsTogether) {
   EXPECT_TRUE(DecodeStep(StepOf(segments)).ok());
   segments.push_back(segments.front());
   EXPECT_FALSE(DecodeStep(StepOf(segments)).ok());
+}
+
+TEST(StepCodec, CopiesOfBlocksHaveALimit) {
+  Step step;
+  step.forward.copies.assign(kStepBlocksMax, {3, 4});
+  const std::string most = EncodeStep(step);
+  const auto read = DecodeStep(most);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->forward.copies, step.forward.copies);
+  step.forward.copies.push_back({5, 6});
+  EXPECT_FALSE(DecodeStep(EncodeStep(step)).ok());
+  // Half a copy.
+  const std::string head = EncodeStep(Step()).substr(0, kHeadBytes) + Raw<uint32_t>(0);
+  EXPECT_FALSE(DecodeStep(head + Raw<uint32_t>(1) + Raw<uint32_t>(7) + Raw<uint32_t>(0)).ok());
 }
 
 TEST(StepCodec, SlotsAndOrdersOfTheColdTierHaveLimitsToo) {

@@ -140,6 +140,16 @@ TEST_P(StackStepsTest, RefusedStepsLeaveNothing) {
   if (!model_.config.has_streams()) ExpectRefusedStepsLeaveNothing<Decoder>();
 }
 
+TEST_P(StackStepsTest, ASlotThatIsNotOpenMayBeClosed) {
+  const auto expect = [&]<typename Stack>() {
+    const auto stack = LoadAs<Stack>(model_);
+    EXPECT_TRUE(stack->Begin({{0, 1}, {}}).ok());
+    EXPECT_TRUE(stack->Begin({{1}, {Part(0, 0, 20, 1, 0, 0)}}).ok());
+  };
+  expect.template operator()<CpuModel>();
+  if (!model_.config.has_streams()) expect.template operator()<Decoder>();
+}
+
 TEST_P(StackStepsTest, HiddenStatesAreThoseBeforeTheHead) {
   ExpectHiddenIsBeforeTheHead<CpuModel>();
   if (!model_.config.has_streams()) ExpectHiddenIsBeforeTheHead<Decoder>();

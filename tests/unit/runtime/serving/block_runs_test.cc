@@ -1,5 +1,5 @@
-// A pool that keeps runs: sequences that grow side by side each have blocks that follow one another,
-// for as long as there is room for what they may come to.
+// A pool that keeps runs: each of several sequences that grow in turn has blocks that follow one
+// another, for as long as there is room for what they may come to.
 
 #include <gtest/gtest.h>
 

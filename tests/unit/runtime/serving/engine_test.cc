@@ -146,10 +146,13 @@ TEST(DeviceMemoryTest, ARankHoldsItsWeightsOnce) {
     const uint64_t before = mx::get_active_memory();
     auto rank = BootRank(spec, watchdog, options);
     ASSERT_TRUE(rank.ok()) << rank.status();
+    mx::clear_cache();  // of what loading has freed
     const uint64_t held = (*rank)->HeldBytes() - (UsesMlxGraph(device) ? before : 0);
-    // The KV cache of the warm-up's one block, and buffers of a step.
-    EXPECT_GE(held, weights);
-    EXPECT_LT(held, 2 * weights);
+    // The KV cache of the warm-up's one block, buffers of a step and, in MLX's graph, the weights
+    // that tokens are drawn by (kernels/token_weights.h).
+    const uint64_t drawn_by = UsesMlxGraph(device) ? sizeof(uint64_t) << 16 : 0;
+    EXPECT_GE(held, weights + drawn_by);
+    EXPECT_LT(held, 2 * weights + drawn_by);
   }
 }
 
