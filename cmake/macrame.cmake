@@ -8,7 +8,8 @@
 #       an executable in build/<preset>/bin; those of the product's folders are what the target
 #       `programs` builds.
 #   macrame_test(NAME SRCS a_test.cc … DEPS lib … [TIMEOUT seconds] [LABELS label …])
-#       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit.
+#       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit. What
+#       nearly all tests include is compiled once for them (tests/test_headers.h).
 #
 # `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
 # which appends the one file of the pair that fits the machine.
@@ -59,6 +60,10 @@ function(macrame_test name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(TARGET test_headers)
+    target_precompile_headers(${name} REUSE_FROM test_headers)
+    target_compile_options(${name} PRIVATE -pthread)  # as above
+  endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

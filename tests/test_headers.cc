@@ -1,0 +1,3 @@
+// Only there so that test_headers.h is compiled.
+
+int main() { return 0; }
