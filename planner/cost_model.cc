@@ -125,10 +125,10 @@ StepModel::Parts StepModel::WholeExperts(const RankSpeed& rank, uint32_t begin, 
   const double heads =
       cut.even ? share : static_cast<double>(cut.kv_heads) / std::max(1u, model_->kv_heads());
   const double own = InnerPart(*model_, cut, slice);
-  const bool picks =
-      rank.kind == ComputeKind::kCpu || Tokens() * model_->experts_active() >= kPickedChoices;
-  const double read = picks ? std::min(1.0, own * skew.read) : 1.0;
-  const double worked = picks ? std::min(1.0, own * skew.work) : 1.0;
+  const bool is_gpu = rank.kind == ComputeKind::kGpu;
+  const bool reads_all = is_gpu && Tokens() * model_->experts_active() < kSortedChoices;
+  const double read = reads_all ? 1.0 : std::min(1.0, own * skew.read);
+  const double worked = is_gpu ? 1.0 : std::min(1.0, own * skew.work);
   const double experts = Between(experts_before_, begin, end);
   const double chosen = Between(chosen_before_, begin, end);
   const double others = Between(divisible_before_, begin, end) - experts;

@@ -114,10 +114,11 @@ double BytesPerWeightOf(const v1::ModelDescription& model);
 // 1 - (1 - k/E)^B, choices taken as independent and even.
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens);
 
-// From so many choices of experts in a step on, a GPU that holds whole experts computes its own
-// alone (runtime/model/mlx/experts.h). In smaller steps it computes as many as were chosen,
-// whoever holds them: counted as if it read them too, since no GPU has been measured.
-inline constexpr double kPickedChoices = 32;
+// From so many choices of experts in a step on, a GPU sorts them by expert and reads each of its
+// own once (runtime/model/mlx/experts.h). In smaller steps it multiplies as many as were chosen,
+// whoever holds them: counted as if it read them too, since no GPU has been measured. The products
+// of all choices are computed in both.
+inline constexpr double kSortedChoices = 64;
 
 struct RankTime {
   double weights_us = 0;

@@ -343,7 +343,7 @@ std::string WidestPart(const v1::ModelDescription& model, const Gang& cut) {
 std::string WhyWholeWaits(const GangJudge& judge, const Gang& dealt) {
   const uint32_t active = judge.model().experts_active();
   const size_t first = dealt.stages.front().nodes.front();
-  if (judge.candidates()[first].kind == ComputeKind::kGpu && active < kPickedChoices) {
+  if (judge.candidates()[first].kind == ComputeKind::kGpu && active < kSortedChoices) {
     return absl::StrCat("since each GPU would compute all ", active, " of a token, its own or not");
   }
   double most = 0;
