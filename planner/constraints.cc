@@ -111,9 +111,8 @@ MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& r
   return reason;
 }
 
-// Drafts leave the text alone only where a token's bits don't depend on what runs beside it.
-// Of models that take none, and of those that can't draft; else only processors do.
-MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+// Of models that take none, and of those that can't draft.
+MaybeReason RefuseDraft(const v1::PlannerNode&, const v1::PlanRequest& request) {
   if (!request.has_draft_model()) return {};
   for (const v1::ModelDescription* model : {&request.model(), &request.draft_model()}) {
     if (model->engine().empty() && model->fixed_state_bytes() == 0) continue;
@@ -124,13 +123,7 @@ MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& requ
                          ? " has layers with a state, which can't be taken back"
                          : absl::StrCat(" is served by ", model->engine(), ", without drafts")));
   }
-  if (ComputeKindOf(node) != ComputeKind::kGpu) return {};
-  return MakeReason(
-      reasons::kDraftModelUnusable,
-      absl::StrCat(NodeName(node), " computes on a GPU, where the bits of a token depend on what ",
-                   "else a step runs: drafts of ", request.draft_model().name(),
-                   " could change the text"),
-      node.node_id());
+  return {};
 }
 
 MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanRequest&) {

@@ -274,9 +274,14 @@ uint64_t DraftBytes(const v1::ModelDescription& draft, const ServingLoad& load) 
   }
   own.kv_bits = 0;
   const MemoryModel memory(draft, own);
-  const v1::MemoryNeed need = memory.Need(ComputeKind::kCpu, 0, draft.layer_count(), true, true);
-  return SaturatingSubtract(need.total_bytes(),
-                            SaturatingAdd(need.runtime_bytes(), need.headroom_bytes()));
+  uint64_t bytes = 0;  // where it takes most: which node enters is not known here
+  for (const ComputeKind kind : {ComputeKind::kCpu, ComputeKind::kGpu}) {
+    const v1::MemoryNeed need = memory.Need(kind, 0, draft.layer_count(), true, true);
+    bytes = std::max(
+        bytes, SaturatingSubtract(need.total_bytes(),
+                                  SaturatingAdd(need.runtime_bytes(), need.headroom_bytes())));
+  }
+  return bytes;
 }
 
 void AddDraft(const ServingLoad& load, v1::MemoryNeed* need) {

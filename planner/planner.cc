@@ -621,8 +621,7 @@ v1::Reason WhyNoDraft(const v1::PlanRequest& request, const v1::Plan& without, v
   const v1::Assignment& entry = without.assignments(0);
   for (const v1::PlannerNode& node : request.nodes()) {
     if (node.node_id() != entry.node_id()) continue;
-    const bool computes_on_cpu = ComputeKindOf(node) == ComputeKind::kCpu;
-    if (node.has_draft_files() || !computes_on_cpu) continue;
+    if (node.has_draft_files()) continue;
     v1::Reason reason = MakeReason(
         reasons::kModelNotOnNode,
         absl::StrCat(NodeName(node), ", where the requests of ", request.model().name(),

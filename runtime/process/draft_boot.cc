@@ -72,14 +72,8 @@ absl::Status CompareVocabularies(const text::Tokenizer& model, const text::Token
 absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice device,
                                         int vocab_size, const ModelText* text) {
   CheckedDraft draft;
+  draft.device = device;
   draft.name = DraftName(spec);
-  if (UsesMlxGraph(device)) {
-    return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
-        absl::StrCat("no draft model ", draft.name,
-                     " beside a model on a GPU: there the bits of a token depend on what else a "
-                     "step runs, so drafts could change the text"));
-  }
   if (spec.state_snapshots() > 0) {
     return ReasonStatus(
         absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
@@ -102,6 +96,8 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice
   draft.files = *std::move(files);
   const absl::Status good = CheckWeights(draft.config, WholePlace(draft.config), *draft.files);
   if (!good.ok()) return good;
+  const absl::Status runs = CheckDevice(draft.config, folder, UsesMlxGraph(device));
+  if (!runs.ok()) return runs;
   draft.token_end = std::min(vocab_size, draft.config.vocab_size);
   if (text == nullptr) return draft;
   const auto tokenizer = text::Tokenizer::Load(folder);
@@ -125,7 +121,7 @@ DraftModelTraits DraftTraitsOf(const v1::LaunchSpec& spec, const ModelConfig& dr
 }
 
 uint64_t DraftBytes(const CheckedDraft& draft) {
-  return WeightLoader(draft.files, draft.config, WholePlace(draft.config), EngineDevice::kCpu,
+  return WeightLoader(draft.files, draft.config, WholePlace(draft.config), draft.device,
                       [](uint64_t) {})
       .BytesNeeded();
 }
@@ -133,7 +129,7 @@ uint64_t DraftBytes(const CheckedDraft& draft) {
 absl::StatusOr<std::unique_ptr<ModelDrafter>> LoadDraft(
     const v1::LaunchSpec& spec, const CheckedDraft& draft, int threads, Watchdog& watchdog,
     const std::function<void(uint64_t)>& on_progress) {
-  WeightLoader loader(draft.files, draft.config, WholePlace(draft.config), EngineDevice::kCpu,
+  WeightLoader loader(draft.files, draft.config, WholePlace(draft.config), draft.device,
                       on_progress);
   DrafterOptions options;
   options.traits = DraftTraitsOf(spec, draft.config);

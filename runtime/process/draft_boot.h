@@ -22,13 +22,15 @@ struct CheckedDraft {
   ModelConfig config;
   std::shared_ptr<const WeightFiles> files;
   int token_end = 0;  // ids below it mean the same to both
+  EngineDevice device = EngineDevice::kCpu;
 };
 
 // What people call it.
 std::string DraftName(const v1::LaunchSpec& spec);
 
-// `vocab_size`: of the model that it drafts for; `text`: that model's, null where none is needed.
-// DRAFT_MODEL_UNUSABLE on a GPU, DRAFT_VOCABULARY_DIFFERS, and what is wrong with its files.
+// `device`: where both compute. `vocab_size`: of the model that it drafts for; `text`: that
+// model's, null where none is needed. DRAFT_MODEL_UNUSABLE, DRAFT_VOCABULARY_DIFFERS, and what is
+// wrong with its files.
 absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice device,
                                         int vocab_size, const ModelText* text);
 

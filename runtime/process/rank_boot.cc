@@ -21,6 +21,7 @@
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
 #include "runtime/serving/solo_sequence.h"
+#include "runtime/serving/steady_rows.h"
 #include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
@@ -69,7 +70,18 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   }
 }
 
-// Once all have loaded: the proof of a split that needs one, and a first step.
+// Drafts behind a token are rows of its step: as many as change no bits of it.
+absl::Status MeasureDraftRows(const v1::LaunchSpec& spec, BootedRank& rank) {
+  const bool takes_drafts = rank.config.has_head && !rank.config.has_state();
+  const bool none_asked = spec.has_draft_tokens_max() && spec.draft_tokens_max() == 0;
+  if (!takes_drafts || none_asked || rank.worker.has_value()) return absl::OkStatus();
+  if (rank.engine->bits_are_fixed()) return absl::OkStatus();
+  const auto rows = MeasureSteadyRows(*rank.engine);
+  if (rows.ok()) rank.steady_rows = *rows;
+  return rows.status();
+}
+
+// Once all have loaded: the proof of a split that needs one, and first steps.
 absl::Status WarmUp(const v1::LaunchSpec& spec, const std::function<absl::Status()>& prove,
                     BootedRank& rank) {
   if (spec.rank() == 0) {
@@ -86,8 +98,9 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, const std::function<absl::Status
     const LogitRows asked = rank.config.has_head ? LogitRows::kLast : LogitRows::kHiddenLast;
     const auto rows = sequence.Forward(token, 0, asked, [] { return true; });
     if (!rows.ok()) return rows.status();
-    const absl::Status closed = sequence.Close();
-    if (!closed.ok()) return closed;
+    absl::Status status = sequence.Close();
+    if (status.ok()) status = MeasureDraftRows(spec, rank);
+    if (!status.ok()) return status;
     return rank.engine->Announce(StepKind::kReady);
   }
   const absl::Status told = rank.link->follower()->Tell({ReportKind::kLoaded, ""});
@@ -180,6 +193,19 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
 uint32_t ContextLengthOf(const v1::LaunchSpec& spec, const ModelConfig& config) {
   if (spec.context_length() != 0) return spec.context_length();
   return static_cast<uint32_t>(std::min(kContextDefault, config.context_length_max));
+}
+
+// As many as change no bits; more only where they are asked for, by number or with a draft model.
+void AllowDrafts(const v1::LaunchSpec& spec, const BootedRank& rank, BatchTraits& traits) {
+  const bool is_asked = spec.has_draft_tokens_max() || rank.drafter != nullptr;
+  traits.draft_tokens_max = spec.has_draft_tokens_max()
+                                ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
+                                : kDraftTokensMax;
+  if (rank.steady_rows > 0 && !is_asked) {
+    traits.draft_tokens_max = std::min(traits.draft_tokens_max, rank.steady_rows - 1);
+    traits.draft_rows_max = rank.steady_rows;
+  }
+  if (rank.drafter != nullptr) traits.draft_model = rank.drafter->traits();
 }
 
 absl::Status CheckContext(uint32_t context) {
@@ -334,6 +360,20 @@ BatchTraits TraitsOf(const ForwardLimits& limits) {
   traits.sequences_max = kAnsweredAtOnceMax;
   traits.chunk_tokens_max = static_cast<uint32_t>(limits.prefill_chunk_tokens);
   traits.chunk_tokens_min = std::min(kChunkTokensMin, traits.chunk_tokens_max);
+  return traits;
+}
+
+BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank) {
+  const ForwardEngine& engine = *rank.engine;
+  BatchTraits traits = TraitsOf(engine.limits());
+  traits.shares_prefixes = !IsForSecondEngine(spec);
+  traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
+  traits.chooses_tokens = engine.chooses_tokens();
+  traits.keeps_runs = engine.layers().keeps_runs();
+  // A model with recurrent layers takes no drafts: their state can't be taken back.
+  const bool has_state = rank.config.has_state();
+  if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);
+  if (!has_state && !IsForSecondEngine(spec)) AllowDrafts(spec, rank, traits);
   return traits;
 }
 

@@ -37,6 +37,9 @@ inline constexpr int kContextDefault = 4096;
 // One token of a prompt and one of an answer.
 inline constexpr uint32_t kContextMin = 2;
 
+// Of an answer in one step.
+inline constexpr uint32_t kDraftTokensMax = 12;
+
 struct BootedRank {
   ModelConfig config;
   EngineDevice device = EngineDevice::kCpu;
@@ -49,6 +52,9 @@ struct BootedRank {
   std::unique_ptr<ForwardEngine> engine;
   std::optional<pid_t> worker;            // the second engine's process, where it serves
   std::unique_ptr<ModelDrafter> drafter;  // rank 0 only, where the spec names a draft model
+  // How many rows of a step have the bits that each has alone (steady_rows.h); 0: any number. Rank
+  // 0 of models that may take drafts.
+  uint32_t steady_rows = 0;
 
   // Weights, caches and buffers, each byte once. After booting; any thread.
   uint64_t HeldBytes() const;
@@ -92,6 +98,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
 // What rank 0's scheduler may order of an engine with these limits: no more at once than memory was
 // planned for.
 BatchTraits TraitsOf(const ForwardLimits& limits);
+// The same with what the engine and its layers can do. No cold tier is running yet.
+BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank);
 
 // The exit code that tells of a boot's or gang's failure.
 ExitCode ExitCodeOf(const absl::Status& status);

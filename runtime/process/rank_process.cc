@@ -210,32 +210,10 @@ class StreamListener : public RequestListener {
   const std::shared_ptr<PendingRequest> request_;
 };
 
-constexpr uint32_t kDraftTokensMax = 12;
-
 // A broken collective names no culprit; the step channel or the gang's watch will in a moment.
 void AwaitBlame(const absl::Status& failed) {
   if (ReasonOf(failed).code() == reasons::kRankExited)
     absl::SleepFor(absl::FromChrono(kBlameLimit));
-}
-
-BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
-  const ForwardEngine& engine = *rank.engine;
-  BatchTraits traits = TraitsOf(engine.limits());
-  traits.queued_requests_max = QueuedRequestsMax(spec);
-  traits.shares_prefixes = !IsForSecondEngine(spec);
-  traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
-  traits.chooses_tokens = engine.chooses_tokens();
-  traits.keeps_runs = engine.layers().keeps_runs();
-  // A model with recurrent layers takes no drafts: their state can't be taken back.
-  const bool has_state = rank.config.has_state();
-  if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);
-  if (engine.bits_are_fixed() && !has_state) {
-    traits.draft_tokens_max = spec.has_draft_tokens_max()
-                                  ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
-                                  : kDraftTokensMax;
-    if (rank.drafter != nullptr) traits.draft_model = rank.drafter->traits();
-  }
-  return traits;
 }
 
 }  // namespace
@@ -256,7 +234,8 @@ void RankProcess::TellCold(const BootedRank& rank) {
 }
 
 BatchTraits RankProcess::StartLeading(BootedRank& rank) {
-  BatchTraits traits = ServingTraits(spec_, rank);
+  BatchTraits traits = ServingTraitsOf(spec_, rank);
+  traits.queued_requests_max = QueuedRequestsMax(spec_);
   // Blocks on disk would lack the recurrent layers' state.
   if (traits.state_snapshots.has_value()) return traits;
   auto worker =

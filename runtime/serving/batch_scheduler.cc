@@ -271,8 +271,9 @@ bool BatchScheduler::AdmitOne(MonotonicTime now) {
 
 bool BatchScheduler::MayDraft(const std::vector<Sequence*>& ready) const {
   if (traits_.draft_tokens_max == 0 || ready.empty() || queue_.size() > 0) return false;
-  // A prompt has better use for the time, and what follows an unknown token can't be guessed.
-  if (std::any_of(ready.begin(), ready.end(),
+  if (traits_.draft_rows_max > 0 && ready.size() >= traits_.draft_rows_max) return false;
+  // What follows an unknown token can't be guessed, and a prompt has better use for the time.
+  if (std::all_of(ready.begin(), ready.end(),
                   [](const Sequence* sequence) { return sequence->awaits_result; })) {
     return false;
   }
@@ -299,6 +300,7 @@ DraftOrder BatchScheduler::PlanModelDrafts() {
   if (!MayDraft(ready)) return {};
   std::vector<DraftPlanner::Answer> answers;
   for (Sequence* sequence : ready) {
+    if (sequence->awaits_result) continue;
     sequence->lookup.Follow(sequence->tokens, sequence->usage.prompt_tokens);
     const bool has_lookup = !sequence->lookup.Draft(sequence->tokens, 1).empty();
     answers.push_back({sequence->spec.id, sequence->tokens, RoomOf(*sequence),
@@ -307,10 +309,11 @@ DraftOrder BatchScheduler::PlanModelDrafts() {
   DraftPlanner::Base base;
   base.work = WorkOf(ready);
   base.cost = &cost_;
-  base.rounds = static_cast<double>(traits_.steps_in_flight_max) /
-                static_cast<double>(std::min<size_t>(running_.size(), traits_.steps_in_flight_max));
+  // Where a step chooses tokens, none is given ahead of drafts.
+  base.steps_in_flight = traits_.chooses_tokens ? 1 : traits_.steps_in_flight_max;
+  base.rounds = static_cast<double>(base.steps_in_flight) /
+                static_cast<double>(std::min<size_t>(running_.size(), base.steps_in_flight));
   base.budget = traits_.step_budget;
-  base.steps_in_flight = traits_.steps_in_flight_max;
   return drafts_.Plan(answers, base);
 }
 
@@ -340,8 +343,14 @@ void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
   double cost = microseconds(work);
   const double budget =
       std::max(static_cast<double>(traits_.step_budget.count()) * kPlannedShare, kLongerMax * cost);
+  size_t rows = ready.size();
   for (Sequence* sequence : ready) {
+    if (sequence->awaits_result) continue;
     ChooseDraft(*sequence);
+    if (traits_.draft_rows_max > 0) {
+      const size_t left = traits_.draft_rows_max - std::min<size_t>(rows, traits_.draft_rows_max);
+      sequence->draft.resize(std::min(sequence->draft.size(), left));
+    }
     const bool is_free = sequence->draft_is_of_model && traits_.draft_model.is_unpriced;
     double likely = 1.0;
     for (uint32_t i = 0; i < sequence->draft.size() && !is_free; ++i) {
@@ -360,6 +369,7 @@ void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
       cost = then;
       expected += likely;
     }
+    rows += sequence->draft.size();
   }
 }
 

@@ -31,6 +31,7 @@
 // holds a place for that token, which OnStepDone fills in. Only a request with a `choice` does so;
 // one that needs the host for each token is in a step only when all its tokens are known. While
 // such requests are more than a few, no step is given ahead: they would have every other step only.
+// Nor does one whose next tokens can be guessed: drafts come behind tokens that are known.
 // An answer that ends with a token that is not known beforehand has run that token too, in vain:
 // that row is ignored. What ends it for its length is known, and runs no further. A block is
 // offered to the index only when all its tokens are known, and no state of recurrent layers is kept
@@ -95,8 +96,11 @@ struct BatchTraits {
   Duration aging_interval = std::chrono::seconds(30);
   bool shares_prefixes = true;    // a sequence may begin with what another one computed
   uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
-  DraftModelTraits draft_model;   // none by default
-  ColdTraits cold;                // none by default
+  // Rows of all answers of a step that has drafts: more of them would have other bits
+  // (steady_rows.h). 0: any number.
+  uint32_t draft_rows_max = 0;
+  DraftModelTraits draft_model;  // none by default
+  ColdTraits cold;               // none by default
   // Of a model with recurrent layers, which takes no drafts and no cold tier: how many of their
   // states are kept for reuse, under ids from 0 on. Unset: it has none.
   std::optional<uint32_t> state_snapshots{};
@@ -301,7 +305,9 @@ class BatchScheduler {
   // How many steps may be in flight now.
   uint32_t StepsAtOnce() const;
   // Whether it can go on behind a token that the step in flight is choosing.
-  bool GoesAhead(const Sequence& sequence) const;
+  bool GoesAhead(Sequence& sequence) const;
+  // Whether a step with its last token is likely to have drafts behind it.
+  bool ExpectsDraft(Sequence& sequence) const;
   uint32_t PromisedBlocks() const;
   uint32_t BlocksToStart(const Sequence& sequence) const;
   bool StartIfFits(Sequence& sequence);
@@ -312,7 +318,7 @@ class BatchScheduler {
   std::vector<Sequence*> ReadyAnswers() const;
   void PlanDecodes(Plan& plan);
   bool CoverForDecode(Plan& plan, Sequence& sequence);
-  // Whether a step with these answers may have drafts.
+  // Whether a step with these answers may have drafts, of those whose tokens are known.
   bool MayDraft(const std::vector<Sequence*>& ready) const;
   // Asks for the rows behind the segment's tokens up to `end` and its drafts.
   static void AskRows(Plan& plan, Sequence& sequence, Segment& segment, uint32_t end,

@@ -107,8 +107,11 @@ absl::Status ModelDrafter::RunPass(const ForwardStep& step, const std::vector<si
       if (segment.logit_rows == LogitRows::kLast) rows.push_back(last);
     }
     const mlx::core::array hidden = layers_->Run(layers_->Embed(tokens), step);
-    if (!rows.empty()) {
+    if (rows.empty()) {
+      Finish(hidden);
+    } else {
       mlx::core::array logits = layers_->Logits(hidden, rows);
+      Finish(logits);
       const auto width = static_cast<size_t>(config_.vocab_size);
       for (size_t row = 0; row < rows.size(); ++row) {
         const std::span<const float> of(logits.data<float>() + row * width,
@@ -127,6 +130,12 @@ absl::Status ModelDrafter::RunPass(const ForwardStep& step, const std::vector<si
   const auto took = std::chrono::duration_cast<Duration>(steady_clock::now() - begun);
   made.passes.push_back({WorkOf(step), took});
   return absl::OkStatus();
+}
+
+void ModelDrafter::Finish(mlx::core::array result) const {
+  std::vector<mlx::core::array> outputs{std::move(result)};
+  layers_->AppendState(outputs);
+  mlx::core::eval(outputs);
 }
 
 void ModelDrafter::NoteBytes(const ForwardStep& step) {

@@ -1,12 +1,12 @@
 #pragma once
 
-// The draft model of rank 0: a small model, whole, on the CPU, with a KV cache of its own. Greedy:
-// it gives the likeliest tokens, and the gang's own sampler decides. All answers of an order go
-// through its layers together. Engine thread.
+// The draft model of rank 0: a small model, whole, on the rank's device, with a KV cache of its
+// own. Greedy: it gives the likeliest tokens, and the gang's own sampler decides. All answers of an
+// order go through its layers together. Engine thread.
 //
-// It runs between two steps of the gang and not beside them: on a CPU a step is limited by the
-// memory bus, or has all processors, and what runs beside it would slow it by as much. Where others
-// of the gang have steps to work on meanwhile (a pipeline), they do.
+// It runs between two steps of the gang and not beside them: a step is limited by the memory bus,
+// or has all of the device, and what runs beside it would slow it by as much. Where others of the
+// gang have steps to work on meanwhile (a pipeline), they do.
 
 #include <atomic>
 #include <chrono>
@@ -34,7 +34,7 @@ struct DrafterOptions {
 
 class ModelDrafter : public Drafter {
  public:
-  // Loads the weights; the loader must be of our CPU kernels. `watchdog` must live as long.
+  // Loads the weights. `watchdog` must live as long.
   ModelDrafter(const ModelConfig& config, WeightLoader& loader, Watchdog& watchdog,
                const DrafterOptions& options);
 
@@ -55,6 +55,8 @@ class ModelDrafter : public Drafter {
   // Runs a pass; adds a token to each draft that asked for one.
   absl::Status RunPass(const ForwardStep& step, const std::vector<size_t>& asking,
                        DraftsMade& made);
+  // Computes what a graph left to do: the rows, and keys and values.
+  void Finish(mlx::core::array result) const;
   void NoteBytes(const ForwardStep& step);
 
   const ModelConfig config_;

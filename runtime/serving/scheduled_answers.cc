@@ -11,25 +11,37 @@ namespace {
 
 // No step is given ahead where it would leave out more than one answer for so many that it has.
 constexpr size_t kAheadForEachLeftOut = 4;
+// A first draft that is likelier right than this is worth that a step waits for the one before.
+constexpr double kAwaitedDraftRate = 0.3;
 
 }  // namespace
 
 uint32_t BatchScheduler::StepsAtOnce() const {
   if (!traits_.chooses_tokens || in_flight_.empty()) return traits_.steps_in_flight_max;
   size_t ahead = 0, left_out = 0;
-  for (const Sequence* sequence : running_) {
+  for (Sequence* sequence : running_) {
     if (!sequence->IsAnswering() || !sequence->awaits_result || sequence->IsHidden()) continue;
-    ++(sequence->chosen_row.has_value() ? ahead : left_out);
+    ++(sequence->chosen_row.has_value() && !ExpectsDraft(*sequence) ? ahead : left_out);
   }
   const bool waits = left_out * kAheadForEachLeftOut > ahead;
   return waits ? 1 : traits_.steps_in_flight_max;
 }
 
-bool BatchScheduler::GoesAhead(const Sequence& sequence) const {
+// By the tokens that are known: the draft goes on behind the one that the step in flight chooses.
+bool BatchScheduler::ExpectsDraft(Sequence& sequence) const {
+  if (traits_.draft_tokens_max == 0 || sequence.unknown > 0) return false;
+  if (drafts_.is_on()) return true;
+  sequence.lookup.Follow(sequence.tokens, sequence.usage.prompt_tokens);
+  return sequence.lookup.RateAt(0) > kAwaitedDraftRate &&
+         sequence.lookup.Draft(sequence.tokens, 2).size() == 2;
+}
+
+bool BatchScheduler::GoesAhead(Sequence& sequence) const {
   const bool is_chosen_now = sequence.chosen_row.has_value() && !in_flight_.empty() &&
                              sequence.last_step == in_flight_.back().number;
   if (!traits_.chooses_tokens || !sequence.awaits_result || !is_chosen_now) return false;
   if (sequence.unknown > 0 || sequence.tokens.size() + 1 >= sequence.tokens_max) return false;
+  if (ExpectsDraft(sequence)) return false;
   // There a state is kept, of tokens that are known.
   const bool ends_block = (sequence.fed + 1) % kBlockTokens == 0;
   return !states_.is_on() || !ends_block;

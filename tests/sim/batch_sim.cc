@@ -116,6 +116,9 @@ class BatchSim {
       traits.chooses_tokens = true;
     }
     traits.keeps_runs = bug_ == BatchBug::kNone && chooses_() % 2 == 0;
+    if (traits.draft_tokens_max > 0 && chooses_() % 2 == 0) {
+      traits.draft_rows_max = 2 + static_cast<uint32_t>(chooses_() % 12);
+    }
     return traits;
   }
 

@@ -4,8 +4,9 @@
 
 Each model is tiny, random and in float32: on a CPU, MLX adds bfloat16 in bfloat16, which says
 nothing about either program. mlx-lm answers each prompt alone and greedily; rankd answers them
-alone, eight together that join and leave, in chunks, behind cached prefixes, and with so few blocks
-that answers are preempted. All tokens have to be equal. A model is drawn again where two likeliest
+alone, eight together that join and leave, in chunks, behind cached prefixes in memory and on disk,
+with drafts of what stood before and of a draft model, and with so few blocks that answers are
+preempted. All tokens have to be equal. A model is drawn again where two likeliest
 tokens, or two experts, are so nearly tied that the order of a sum decides.
 """
 
@@ -46,7 +47,10 @@ BLOCK_TOKENS = 32
 # Of models with experts: by how much norms are moved, about ten times what two programs in float32
 # differ by.
 TREMOR = 2e-5
-DRAWS_MAX = 40
+DRAWS_MAX = 60
+LONG_ANSWER = 60
+# As runtime/serving/prompt_lookup.h looks for them.
+LOOKUP_TOKENS = 3
 PROBE_TIMEOUT_S = 100
 
 
@@ -54,8 +58,33 @@ def request(prompt, max_tokens, arrival=0):
     return {"prompt": prompt, "max_tokens": max_tokens, "arrival": arrival}
 
 
-def runs_for(prompts):
-    """What is asked: name -> run. Later than any step: when the one before has ended."""
+def run(requests, blocks=BLOCKS, chunk=256, drafts=0, draft_model=False, **disk):
+    common = {"blocks": blocks, "chunk": chunk, "drafts": drafts, "draft_model": draft_model}
+    return {**common, **disk, "requests": requests}
+
+
+def found_again(tokens, begin):
+    """How many tokens from `begin` on follow three that stood before with the same one behind them."""
+    last, count = {}, 0
+    for at in range(LOOKUP_TOKENS, len(tokens)):
+        key = tuple(tokens[at - LOOKUP_TOKENS : at])
+        count += at >= begin and last.get(key) == tokens[at]
+        last[key] = tokens[at]
+    return count
+
+
+def repeating(model, prompts):
+    """The two whose answers repeat themselves most, and how often they do."""
+    counts = []
+    for prompt in prompts:
+        tokens, _ = answer(model, prompt, LONG_ANSWER)
+        counts.append((found_again(prompt + tokens, len(prompt)), prompt))
+    best = sorted(counts, reverse=True)[:2]
+    return [prompt for _, prompt in best], sum(count for count, _ in best)
+
+
+def runs_for(architecture, prompts, repeated):
+    """What is asked: name -> run. `last` is later than any step: when the one before has ended."""
     last = 100_000
     long, tail = prompts[7], prompts[4]
     eight = [
@@ -70,18 +99,24 @@ def runs_for(prompts):
         request(long + tail[:7], 8, last + 1),
         request(long[:40] + tail, 8, last + 2),
     ]
-    return {
-        "alone": {"blocks": BLOCKS, "chunk": 256, "requests": eight[:1]},
-        "eight streams": {"blocks": BLOCKS, "chunk": 256, "requests": eight},
-        "chunks": {"blocks": BLOCKS, "chunk": 16, "requests": [eight[3], eight[0], eight[7]]},
-        "prefixes": {"blocks": BLOCKS, "chunk": 256, "requests": shared},
+    runs = {
+        "alone": run(eight[:1]),
+        "eight streams": run(eight),
+        "chunks": run([eight[3], eight[0], eight[7]], chunk=16),
+        "prefixes": run(shared),
         # Each begins in one block and ends in three.
-        "preemption": {
-            "blocks": 6,
-            "chunk": 64,
-            "requests": [request(prompts[i][:19], 48) for i in (1, 2, 4, 6)],
-        },
+        "preemption": run([request(prompts[i][:19], 48) for i in (1, 2, 4, 6)], blocks=6, chunk=64),
     }
+    if architecture in RECURRENT:  # they take no drafts, and keep nothing on disk
+        return runs
+    # What repeats itself is found again, also while another one runs that does not.
+    asked = [request(prompt, LONG_ANSWER, 3 * i) for i, prompt in enumerate(repeated)]
+    runs["drafts"] = run(asked + eight[:1], drafts=4)
+    runs["a draft model"] = run(eight[:3], drafts=3, draft_model=True)
+    whole = len(long) // BLOCK_TOKENS
+    runs["to disk"] = run([shared[0]], disk={"found": 0, "left": whole})
+    runs["from disk"] = run(shared[:1] + shared[2:3], disk={"found": whole, "left": whole})
+    return runs
 
 
 def prompts_of(architecture, seed):
@@ -130,21 +165,36 @@ def draw_clear(architecture):
     first = zlib.crc32(f"graph {architecture}".encode())
     for seed in range(first, first + DRAWS_MAX):
         model, _ = draw(architecture, "float32", seed)
-        runs = runs_for(prompts_of(architecture, seed))
+        prompts = prompts_of(architecture, seed)
+        repeated = []
+        if architecture not in RECURRENT:
+            repeated, times = repeating(model, [prompt[:17] for prompt in prompts])
+            if times < 2:
+                continue
+        runs = runs_for(architecture, prompts, repeated)
         answers = answers_to(architecture, model, runs)
         if answers is not None:
             return model, runs, answers
-    raise RuntimeError(f"nearly tied in {DRAWS_MAX} models")
+    raise RuntimeError(f"nearly tied, or without a repetition, in {DRAWS_MAX} models")
 
 
-def serve(probe, folder, runs):
-    call = {"folder": folder, "context": CONTEXT, "sequences": 16, "runs": list(runs.values())}
+def serve(probe, folder, cache, runs):
+    call = {
+        "folder": folder,
+        # It is its own draft model: all that it drafts is right.
+        "draft": folder if "a draft model" in runs else "",
+        "cache": cache,
+        "context": CONTEXT,
+        "sequences": 16,
+        "runs": list(runs.values()),
+    }
     done = subprocess.run(
         [probe], input=json.dumps(call), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
     )
     if done.returncode != 0:
         raise RuntimeError(f"serving_probe ended with {done.returncode}: {done.stderr.strip()}")
-    return dict(zip(runs, json.loads(done.stdout)))
+    told = json.loads(done.stdout)
+    return dict(zip(runs, told["runs"])), told["steady_rows"]
 
 
 def check_tokens(name, run, result, answers):
@@ -173,17 +223,27 @@ def check_happened(architecture, results):
     least = (0, BLOCK_TOKENS, 0, 0) if architecture in RECURRENT else (0,) + 3 * (BLOCK_TOKENS,)
     if any(have < need for have, need in zip(cached, least)):
         raise RuntimeError(f"cached tokens of the prefixes {cached}, at least {least} expected")
+    if "drafts" in results:
+        if results["drafts"]["drafted"] == 0:
+            raise RuntimeError("nothing was drafted of what stood before")
+        if results["a draft model"]["accepted"] == 0:
+            raise RuntimeError("nothing that the model drafted for itself was right")
+        cold = [one["cold_tokens"] for one in results["from disk"]["answers"]]
+        if cold[0] < BLOCK_TOKENS:
+            raise RuntimeError(f"tokens from disk {cold}, at least {BLOCK_TOKENS} expected at first")
 
 
 def compare_family(probe, architecture):
     """Tokens that differ, 0; raises where there are any."""
     model, runs, answers = draw_clear(architecture)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         write_folder(folder, model, architecture, "float32")
-        results = serve(probe, folder, runs)
-    for name, run in runs.items():
-        check_tokens(name, run, results[name], answers)
+        results, steady_rows = serve(probe, folder, cache, runs)
+    for name, asked in runs.items():
+        check_tokens(name, asked, results[name], answers)
     check_happened(architecture, results)
+    if architecture not in RECURRENT and not 1 <= steady_rows <= 8:
+        raise RuntimeError(f"{steady_rows} rows of a step are said to have steady bits")
     return 0.0
 
 
@@ -193,7 +253,7 @@ def main():
     failed, _ = run_cases(cases, partial(compare_family, probe), lambda _: 0.0)
     print(
         f"graph on a CPU: {len(cases) - failed} of {len(cases)} families answer as mlx-lm does, "
-        "alone, together, in chunks, behind prefixes and after preemption"
+        "alone, together, in chunks, behind prefixes in memory and on disk, with drafts and after preemption"
     )
     return 1 if failed else 0
 

@@ -5,6 +5,7 @@
 
 #include "planner/memory_model.h"
 #include "planner/planner.h"
+#include "proto/memory_need.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -97,13 +98,19 @@ TEST(DraftModel, WithoutItsFilesTheNodeAndWhatToDoAreNamed) {
   EXPECT_EQ(recovered.plan().reasons().rbegin()->code(), "MODEL_NOT_ON_NODE");
 }
 
-TEST(DraftModel, OnAGpuItIsRefusedForWhatItWouldDoToTheText) {
-  v1::PlanRequest request = WithDraft({Node("aaaa", 64 * kGiB)});
-  const v1::PlanResult result = PlanModel(request);
-  ASSERT_FALSE(result.has_plan());
-  EXPECT_EQ(result.failure().code(), "DRAFT_MODEL_UNUSABLE");
-  EXPECT_THAT(result.failure().message(), HasSubstr("aaaa"));
-  EXPECT_THAT(result.failure().message(), HasSubstr("could change the text"));
+TEST(DraftModel, OnAGpuItIsCountedWithWhatIsWired) {
+  v1::PlannerNode gpu = Node("aaaa", 64 * kGiB);
+  gpu.set_has_draft_files(true);
+  v1::PlanRequest request = WithDraft({gpu});
+  const v1::PlanResult with = PlanModel(request);
+  request.clear_draft_model();
+  const v1::PlanResult without = PlanModel(request);
+  ASSERT_TRUE(with.has_plan()) << with.failure().message();
+  ASSERT_TRUE(without.has_plan());
+  const v1::MemoryNeed& need = with.plan().assignments(0).need();
+  EXPECT_GT(need.draft_bytes(), SmallModel().embedding_bytes());
+  EXPECT_EQ(WiredBytes(need).count() - WiredBytes(without.plan().assignments(0).need()).count(),
+            need.draft_bytes());
 }
 
 TEST(DraftModel, WhereItAloneIsTooMuchThatIsSaid) {

@@ -99,6 +99,7 @@ TEST(Refusal, RulesAreAskedInTheirOrder) {
   request.mutable_placement()->add_excluded_node_ids("aaaa");
   request.mutable_placement()->set_kv_bits(8);
   *request.mutable_draft_model() = SmallModel();
+  request.mutable_draft_model()->set_fixed_state_bytes(1);  // it takes no drafts
   node->set_tenant("law");
   node->set_schedulable(false);
   node->clear_engine_names();

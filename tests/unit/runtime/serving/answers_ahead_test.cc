@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/runtime/serving/scheduled_gang.h"
 
 namespace macrame::runtime::engine {
@@ -235,6 +237,53 @@ TEST(AnswersAhead, WithoutItAChoiceIsNotLookedAt) {
   ASSERT_TRUE(shell.Order());
   EXPECT_EQ(Last(shell).segments[0].logit_rows, LogitRows::kLast);
   EXPECT_FALSE(shell.flying.back().rows[0].is_chosen);
+}
+
+// The shell's answers repeat one token: from the fourth on it is known what comes.
+TEST(AnswersAhead, WhatCanBeGuessedIsDraftedAndNotGivenAhead) {
+  BatchTraits traits = AheadTraits();
+  traits.draft_tokens_max = 4;
+  ScheduledGang shell(traits);
+  shell.WarmUp();
+  shell.Add(ChosenSpec(1, 20, 60));
+  size_t ahead = 0, drafted = 0;
+  while (!shell.core.idle()) {
+    while (shell.Order()) {
+      const Segment& segment = Last(shell).segments[0];
+      ahead += IsChosenRow(segment.tokens[0]) ? 1 : 0;
+      if (segment.logit_rows != LogitRows::kAll) continue;
+      ++drafted;
+      EXPECT_EQ(shell.flying.size(), 1u) << "a draft comes behind tokens that are known";
+    }
+    shell.Done();
+  }
+  EXPECT_GE(ahead, 1u) << "before anything repeats itself";
+  EXPECT_GE(drafted, 8u);
+  const RequestUsage& usage = shell.ended.at(1).usage;
+  EXPECT_EQ(usage.new_tokens, 60u);
+  EXPECT_GE(usage.accepted_tokens, 30u);
+}
+
+TEST(AnswersAhead, StepsWithDraftsHaveNoMoreRowsThanKeepTheirBits) {
+  for (const uint32_t rows_max : {2u, 3u, 5u, 8u}) {
+    BatchTraits traits = AheadTraits();
+    traits.draft_tokens_max = 7;
+    traits.draft_rows_max = rows_max;
+    ScheduledGang shell(traits);
+    shell.WarmUp();
+    for (RequestId id = 1; id <= 3; ++id) shell.Add(ChosenSpec(id, 20, 30 * id));
+    size_t most = 0;
+    while (!shell.core.idle()) {
+      while (shell.Order()) {
+        const bool has_drafts = std::any_of(
+            Last(shell).segments.begin(), Last(shell).segments.end(),
+            [](const Segment& segment) { return segment.logit_rows == LogitRows::kAll; });
+        if (has_drafts) most = std::max(most, shell.flying.back().rows.size());
+      }
+      shell.Done();
+    }
+    EXPECT_EQ(most, rows_max);
+  }
 }
 
 }  // namespace

@@ -106,6 +106,8 @@ class MlxGraphLoop : public ::testing::Test {
       preemptions_ = counts.preempted.preemptions;
       running_most_ = std::max(running_most_, counts.running);
     };
+    accepted_ = 0;
+    hooks.on_drafted = [this](uint32_t, uint32_t accepted) { accepted_ += accepted; };
     ServingLoop serving(*rank_->engine, traits_, std::move(hooks));
     std::mt19937 joins(99);
     std::vector<std::shared_ptr<Heard>> heard;
@@ -134,6 +136,7 @@ class MlxGraphLoop : public ::testing::Test {
   BatchTraits traits_;
   std::mt19937 random_{4711};
   uint64_t preemptions_ = 0;
+  uint64_t accepted_ = 0;  // drafts
   uint32_t running_most_ = 0;
 };
 
@@ -186,6 +189,31 @@ TEST_F(MlxGraphLoop, EightStreamsThatMemoryDoesNotHold) {
     const auto heard = Serve(jobs, in_flight);
     for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(heard[i]->tokens, alone[i].tokens) << i;
     EXPECT_GE(preemptions_, 1u);
+  }
+}
+
+// Tiny models repeat themselves, so that some drafts are right; one answer needs the host.
+TEST_P(MlxGraphKinds, DraftsChangeNoToken) {
+  Boot(256, 4, TinyFolder(GetParam()));
+  EXPECT_GE(rank_->steady_rows, 1u);
+  EXPECT_LE(rank_->steady_rows, 8u);
+  traits_.draft_tokens_max = 5;
+  std::vector<GenerationJob> jobs;
+  for (uint64_t i = 0; i < 6; ++i) {
+    std::vector<int32_t> prompt = RandomPrompt(12);
+    for (int again = 0; again < 36; ++again) prompt.push_back(prompt[prompt.size() - 12]);
+    jobs.push_back(MakeJob(std::move(prompt), 80, i % 3 == 2 ? i : 0));
+    jobs.back().limits.end_tokens = {};
+    if (i == 4) jobs.back().rules.presence_penalty = 0.5;
+  }
+  std::vector<Heard> alone;
+  for (const GenerationJob& job : jobs) alone.push_back(Alone(job));
+  for (const uint32_t in_flight : {1u, 2u}) {
+    const auto heard = Serve(jobs, in_flight);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      EXPECT_EQ(heard[i]->tokens, alone[i].tokens) << i << " with " << in_flight << " in flight";
+    }
+    EXPECT_GE(accepted_, 1u);
   }
 }
 
