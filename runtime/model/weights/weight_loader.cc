@@ -151,6 +151,10 @@ StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, const StoredPart&
   return {tensor.data + part.first_row * part.row_bytes, part.rows * part.row_bytes};
 }
 
+bool WeightLoader::IsStoredAsHeld(const StoredTensor& tensor, const StoredPart& part) {
+  return part.all_bytes() > 0 && !IsFp8(tensor) && part.turned == 0 && part.bytes == part.row_bytes;
+}
+
 WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const StoredPart& part) {
   const StoredBytes source = SourceOf(tensor, part);
   if (!source.empty() && IsFp8(tensor)) return WidenPart(tensor, part, source);
@@ -296,10 +300,19 @@ mx::array WeightLoader::TakeMaps(const Maps& maps, const Find& find, bool has_co
   if (has_columns) shape.push_back(static_cast<int>(row_bytes / mx::size_of(type)));
   mx::array out(mx::allocator::malloc(bytes * experts), std::move(shape), type);
   std::byte* begin = out.data<std::byte>();
+  std::vector<StoredCopy> copies;
   for (const auto& map : maps.each) {
     const size_t map_bytes = static_cast<size_t>(map[0]->part_rows()) * row_bytes;
     for (size_t expert = 0; expert < experts; ++expert) {
       const Found found = find(*map[expert]);
+      if (IsStoredAsHeld(*found.stored, found.part)) {
+        const StoredBytes source = SourceOf(*found.stored, found.part);
+        MACRAME_CHECK(source.size() == map_bytes) << found.stored->name;
+        const auto inside = static_cast<uint64_t>(source.data() - found.stored->data);
+        copies.push_back(
+            {source, &found.stored->file, found.stored->begin + inside, begin + expert * bytes});
+        continue;
+      }
       const Part part = TakePart(*found.stored, found.part);
       MACRAME_CHECK(part.bytes == map_bytes) << found.stored->name;
       if (part.bytes > 0) std::memcpy(begin + expert * bytes, part.data, part.bytes);
@@ -307,6 +320,7 @@ mx::array WeightLoader::TakeMaps(const Maps& maps, const Find& find, bool has_co
     }
     begin += map_bytes;
   }
+  reader_.CopyAll(copies);
   return out;
 }
 

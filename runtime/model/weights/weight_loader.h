@@ -97,6 +97,8 @@ class WeightLoader {
   // Unset: this rank adds none.
   std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const LinearNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
+  // Whole rows that are held byte for byte.
+  static bool IsStoredAsHeld(const StoredTensor& tensor, const StoredPart& part);
   // What a rank holds of it: 8-bit floats are widened.
   static size_t HeldBytes(const StoredTensor& tensor, const StoredPart& part);
   Part TakePart(const StoredTensor& tensor, const StoredPart& part);

@@ -1,12 +1,19 @@
 #include "runtime/model/weights/weight_reader.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <map>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/check.h"
 
 namespace macrame::runtime::engine {
@@ -166,6 +173,102 @@ void WeightReader::ForRows(StoredBytes matrix, size_t row_bytes, size_t held_byt
     Release(piece);
     on_progress_(some * held_bytes);
   }
+}
+
+namespace {
+
+// Files that stay open while they are read.
+class OpenFiles {
+ public:
+  OpenFiles() = default;
+  ~OpenFiles() {
+    for (const auto& [path, file] : files_) close(file);
+  }
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+  int Of(const std::string& path) {
+    const auto [at, is_new] = files_.try_emplace(path, -1);
+    if (is_new) at->second = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (at->second >= 0) return at->second;
+    const int why = errno;
+    files_.erase(at);
+    throw std::runtime_error(absl::StrCat(path, ": ", std::strerror(why)));
+  }
+
+ private:
+  std::map<std::string, int> files_;
+};
+
+struct Piece {
+  int file = -1;
+  size_t copy = 0;  // which it is a part of
+  uint64_t offset = 0;
+  size_t bytes = 0;
+  std::byte* to = nullptr;
+};
+
+// 0, or errno; EPIPE: the file ends before it.
+int ReadPiece(Piece piece) {
+  while (piece.bytes > 0) {
+    const ssize_t got = pread(piece.file, piece.to, piece.bytes, static_cast<off_t>(piece.offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got == 0 ? EPIPE : errno;
+    piece.bytes -= static_cast<size_t>(got);
+    piece.offset += static_cast<uint64_t>(got);
+    piece.to += got;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void WeightReader::CopyAll(std::span<const StoredCopy> copies) {
+  OpenFiles files;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const StoredCopy& copy = copies[i];
+    for (size_t at = 0; at < copy.stored.size(); at += kReadPieceBytes) {
+      const size_t bytes = std::min(kReadPieceBytes, copy.stored.size() - at);
+      pieces.push_back({files.Of(*copy.file), i, copy.offset + at, bytes, copy.to + at});
+    }
+  }
+  std::atomic<size_t> next = 0, failed_piece = 0;
+  std::atomic<uint64_t> done_bytes = 0;
+  std::atomic<int> failure = 0;
+  const auto read_one = [&] {
+    const size_t index = next.fetch_add(1);
+    if (index >= pieces.size() || failure != 0) return false;
+    const int error = ReadPiece(pieces[index]);
+    done_bytes += pieces[index].bytes;
+    int none = 0;
+    if (error != 0 && failure.compare_exchange_strong(none, error)) failed_piece = index;
+    return error == 0;
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min<size_t>(kCopyThreads, pieces.size()); ++i) {
+    others.emplace_back([&] {
+      while (read_one()) {
+      }
+    });
+  }
+  uint64_t told = 0;
+  const auto tell = [&] {
+    const uint64_t done = done_bytes;
+    if (done > told) on_progress_(done - std::exchange(told, done));
+  };
+  for (const StoredCopy& copy : copies) {
+    ReadAheadOf(copy.stored);
+    if (read_one()) tell();
+  }
+  while (read_one()) tell();
+  for (std::thread& other : others) other.join();
+  if (failure != 0) {
+    const std::string& file = *copies[pieces[failed_piece].copy].file;
+    throw std::runtime_error(absl::StrCat(
+        file, failure == EPIPE ? " ends before the tensors that its header names"
+                               : absl::StrCat(" can't be read: ", std::strerror(failure))));
+  }
+  tell();
 }
 
 std::shared_ptr<std::byte[]> WeightReader::CopyColumns(StoredBytes matrix, const ColumnPart& part) {

@@ -4,14 +4,16 @@
 // the system is asked for it some way ahead, many requests at once; pages are then mapped in pieces
 // rather than fault by fault. Pieces are told as they arrive, also those of one large tensor.
 //
-// What is copied is not kept mapped as well: a rank holds its copy, the page cache the file. One
-// thread.
+// What is copied is not kept mapped as well: a rank holds its copy, the page cache the file. Copies
+// of whole parts are read straight to where they stand, several threads at a time: one thread's
+// copying is slower than a good disk. All else, and progress, on one thread.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace macrame::runtime::engine {
@@ -46,6 +48,17 @@ struct TurnedPlace {
 void CopyTurned(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
                 std::byte* out);
 
+// Threads that copy at a time, of large parts.
+inline constexpr int kCopyThreads = 4;
+
+// A part of a file that is to stand at `to`.
+struct StoredCopy {
+  StoredBytes stored{};     // where it is mapped
+  const std::string* file;  // path; outlives the copy
+  uint64_t offset = 0;      // in the file
+  std::byte* to = nullptr;
+};
+
 class WeightReader {
  public:
   // `order`: what will be read, in parts of mapped files that stay mapped. Reading something else,
@@ -66,6 +79,9 @@ class WeightReader {
   // The same, turned over.
   std::shared_ptr<std::byte[]> CopyTurnedOver(StoredBytes matrix, const ColumnPart& part,
                                               size_t scalar_bytes, size_t step = 1);
+  // Fills all copies without touching what is mapped. Throws std::runtime_error that names the file
+  // when it can't be read or ends too early.
+  void CopyAll(std::span<const StoredCopy> copies);
   // Progress of what is made of what was read.
   void TellOf(size_t bytes) const { on_progress_(bytes); }
   // For who has made a copy of what Read mapped.

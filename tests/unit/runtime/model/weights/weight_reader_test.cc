@@ -44,6 +44,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   StoredBytes bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
   // Of the file, what is mapped into this process right now.
   size_t ResidentBytes() const {
     std::ifstream maps("/proc/self/smaps");
@@ -110,6 +111,56 @@ TEST(WeightReader, ACopiedColumnPartIsHeldOnce) {
 }
 
 // What was not announced is read all the same.
+TEST(WeightReader, CopiesAreReadToWhereTheyStandAndNotMapped) {
+  const MappedFile file(kRows * kRowBytes);
+  uint64_t told = 0;
+  WeightReader reader({file.bytes()}, [&](uint64_t bytes) { told += bytes; });
+  // Small ones and large ones, none at a page, in another order than in the file.
+  std::vector<std::pair<size_t, size_t>> parts;
+  for (size_t i = 0; i < 40; ++i) parts.emplace_back(7 + i * 1001, 999);
+  parts.emplace_back(9'000'001, 10'000'003);
+  parts.emplace_back(60'001, 5'000'000);
+  parts.emplace_back(kRows * kRowBytes - 1, 1);
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<StoredCopy> wanted;
+  uint64_t bytes = 0;
+  copies.reserve(parts.size());
+  for (const auto& [begin, size] : parts) {
+    copies.emplace_back(size);
+    wanted.push_back(
+        {file.bytes().subspan(begin, size), &file.path(), begin, copies.back().data()});
+    bytes += size;
+  }
+  reader.CopyAll(wanted);
+  EXPECT_EQ(told, bytes);
+  EXPECT_LT(file.ResidentBytes(), size_t{1} << 20);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto [begin, size] = parts[i];
+    for (size_t at = 0; at < size; ++at) {
+      ASSERT_EQ(copies[i][at], ByteAt(begin + at)) << i << " at " << at;
+    }
+  }
+}
+
+TEST(WeightReader, AFileThatEndsEarlyOrIsGoneIsNamed) {
+  const MappedFile file(kRows * kRowBytes);
+  WeightReader reader({file.bytes()}, [](uint64_t) {});
+  std::vector<std::byte> out(kRows * kRowBytes);
+  const StoredCopy all{file.bytes(), &file.path(), 0, out.data()};
+  const auto failure = [&] {
+    try {
+      reader.CopyAll({&all, 1});
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::filesystem::resize_file(file.path(), kRows * kRowBytes / 2);
+  EXPECT_EQ(failure(), file.path() + " ends before the tensors that its header names");
+  std::filesystem::remove(file.path());
+  EXPECT_EQ(failure(), file.path() + ": No such file or directory");
+}
+
 TEST(WeightReader, AnotherOrderIsNoFault) {
   const MappedFile file(kRows * kRowBytes);
   uint64_t told = 0;
