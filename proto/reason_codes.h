@@ -95,6 +95,7 @@ inline constexpr char kSnapshotStale[] = "SNAPSHOT_STALE";
 inline constexpr char kRankExited[] = "RANK_EXITED";
 inline constexpr char kRankKilled[] = "RANK_KILLED";
 inline constexpr char kSplitDiffers[] = "SPLIT_DIFFERS";
+inline constexpr char kDeviceDiffers[] = "DEVICE_DIFFERS";
 inline constexpr char kUnevenRefused[] = "UNEVEN_REFUSED";
 inline constexpr char kNodeFilesUnusable[] = "NODE_FILES_UNUSABLE";
 inline constexpr char kRankStalled[] = "RANK_STALLED";

@@ -202,6 +202,11 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kSplitDiffers,
                "the unequal slices of a tensor split don't make up the model",
                "load it with --parallelism pipeline, and report this: it is a fault of rankd"},
+    ReasonCode{
+        reasons::kDeviceDiffers,
+        "a node's GPU computes the model's layers otherwise than its processors do",
+        "restart that machine and update its system or its GPU's driver, then load again; or "
+        "load on other nodes"},
     ReasonCode{reasons::kUnevenRefused, "a model is planned without slices of unequal width", ""},
     ReasonCode{reasons::kNodeFilesUnusable,
                "a model is planned without a node whose files of it can't be used",

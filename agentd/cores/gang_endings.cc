@@ -44,16 +44,17 @@ bool IsFaultOfModel(std::string_view code) {
       reasons::kTokenizerInvalid,         reasons::kModelConfigInvalid,
       reasons::kModelArchitectureUnknown, reasons::kModelFormatUnsupported,
       reasons::kDraftVocabularyDiffers,   reasons::kDraftModelUnusable,
-      reasons::kKvBitsUnsupported};
+      reasons::kKvBitsUnsupported,        reasons::kDeviceDiffers};
   return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
 }
 
 namespace {
 
-// Of files as they are on one node; the others of IsFaultOfModel are of the whole model.
+// Of files as they are on one node, or of its device; the others of IsFaultOfModel are of the whole
+// model.
 bool IsFaultOfFiles(std::string_view code) {
   return code == reasons::kTokenizerInvalid || code == reasons::kModelConfigInvalid ||
-         code == reasons::kModelFormatUnsupported;
+         code == reasons::kModelFormatUnsupported || code == reasons::kDeviceDiffers;
 }
 
 }  // namespace
@@ -85,11 +86,13 @@ bool GangReconciler::TriesElsewhere(const Round& round, const std::string& name,
   if (!has_others) return false;
   gang.elsewhere_until = round.now + options_.elsewhere_limit;
   const NodeView* view = round.Node(node);
+  const bool is_device = gang.failure.code() == reasons::kDeviceDiffers;
   gang.failure = MakeReason(
       reasons::kNodeFilesUnusable,
-      absl::StrCat("'", name, "' is planned without ", view == nullptr ? "a node" : view->hostname,
-                   ", whose files of it can't be used: ", gang.failure.code(), ": ",
-                   gang.failure.message()),
+      absl::StrCat(
+          "'", name, "' is planned without ", view == nullptr ? "a node" : view->hostname,
+          is_device ? ", whose GPU computes it wrongly: " : ", whose files of it can't be used: ",
+          gang.failure.code(), ": ", gang.failure.message()),
       node.value());
   KeepFallback(gang, gang.failure);
   return true;

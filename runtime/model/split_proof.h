@@ -11,9 +11,6 @@
 // takes: they are all cut alike. Both change the hidden states alike but for rounding. A slice that
 // is lost, computed twice or taken from the wrong place changes every row by about as much as the
 // layer itself does.
-//
-// A few rows may differ more: where two experts' scores are nearly equal, rounding chooses. So most
-// rows have to agree, not all.
 
 #include <cstdint>
 #include <memory>
@@ -27,11 +24,9 @@
 
 namespace macrame::runtime::engine {
 
-inline constexpr int kSplitProofRows = 16;
 // |difference| / |what the whole layer adds|, by Euclid's norm of a row. Partial sums travel in 16
 // bits, which makes up to about 0.01 of it.
 inline constexpr double kSplitProofTolerance = 0.05;
-inline constexpr int kSplitProofRowsMin = 12;  // that agree
 
 struct SplitProof {
   const ModelConfig& config;

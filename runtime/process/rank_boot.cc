@@ -12,6 +12,7 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/rank_exchange.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/model/device_proof.h"
 #include "runtime/model/families/config_file.h"
 #include "runtime/model/families/pooling.h"
 #include "runtime/model/split_proof.h"
@@ -50,21 +51,31 @@ bool NeedsProof(const GangLink& link) {
   });
 }
 
-absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
+enum class ProofKind : uint8_t { kDevice, kSplit };
+
+absl::Status Prove(const v1::LaunchSpec& spec, ProofKind kind, const ShardPlace& place,
                    const std::shared_ptr<const WeightFiles>& files, Watchdog& watchdog,
                    BootedRank& rank) {
-  const auto guard = watchdog.Watch("proving the split", kLoadingStallLimit);
+  const std::string name = kind == ProofKind::kDevice ? "the device" : "the split";
+  const auto guard = watchdog.Watch(absl::StrCat("proving ", name), kLoadingStallLimit);
   // What will be taken while it serves, and is not yet.
   const v1::MemoryNeed& need = spec.assignment().need();
   const uint64_t spare = need.kv_cache_bytes() + need.activation_bytes() + need.headroom_bytes();
   RankExchange sums(*rank.link, rank.config, place, rank.engine->layers().activation_type());
+  const int threads = rank.engine->limits().threads;
   try {
-    return ProveSplit(
-        {rank.config, place, files, rank.device, rank.engine->limits().threads, spare}, sums);
+    if (kind == ProofKind::kDevice) {
+      return ProveDevice({rank.config, place, files, rank.device, threads, spare});
+    }
+    return ProveSplit({rank.config, place, files, rank.device, threads, spare}, sums);
   } catch (const std::bad_alloc&) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
-                        "the system refused memory for the proof of the split");
+                        absl::StrCat("the system refused memory for the proof of ", name));
   } catch (const std::exception& error) {
+    if (kind == ProofKind::kDevice) {
+      return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kDeviceDiffers,
+                          absl::StrCat("a layer can't be computed by MLX here: ", error.what()));
+    }
     return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                         absl::StrCat("a rank was lost in the proof of the split: ", error.what()));
   }
@@ -342,8 +353,10 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   status = LoadWeights(spec, *place, *files, draft, watchdog, options, *rank);
   if (!status.ok()) return status;
   phase(v1::RANK_PHASE_WARMING_UP);
+  if (on_gpu) status = Prove(spec, ProofKind::kDevice, *place, *files, watchdog, *rank);
+  if (!status.ok()) return status;
   status = WarmUp(
-      spec, [&] { return Prove(spec, *place, *files, watchdog, *rank); }, *rank);
+      spec, [&] { return Prove(spec, ProofKind::kSplit, *place, *files, watchdog, *rank); }, *rank);
   if (!status.ok()) return status;
   return rank;
 }

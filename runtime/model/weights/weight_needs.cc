@@ -523,10 +523,13 @@ void AddExtras(const ModelConfig& config, int layer, const std::string& prefix, 
   };
   if (config.layer_scalars) needs.scalar = numbers("layer_scalar", 1);
   if (config.experts.beside_feed && config.has_experts[static_cast<size_t>(layer)]) {
+    const int count = config.experts.count;
+    const int stored = std::max(config.experts_stored, count);
+    VectorNeed scales = numbers("router.per_expert_scale", stored);
+    if (stored > count) scales.part = {0, count};
     needs.beside =
         BesideNeeds{norm("post_feedforward_layernorm_1"), norm("pre_feedforward_layernorm_2"),
-                    norm("post_feedforward_layernorm_2"), numbers("router.scale", hidden),
-                    numbers("router.per_expert_scale", config.experts.count)};
+                    norm("post_feedforward_layernorm_2"), numbers("router.scale", hidden), scales};
   }
   if (width == 0) return;
   needs.input =

@@ -195,32 +195,35 @@ TEST(GangGivesUp, AFaultOfTheModelsFilesIsLaunchedOnceAndSaidUntilItIsLoadedAgai
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
 }
 
-void FailFiles(Harness& h, char node) {
+void FailFiles(Harness& h, char node, const char* code = "TOKENIZER_INVALID") {
   for (v1::RankStatus& rank : h.view.ranks) {
     rank.set_phase(rank.node_id() == Id(node).value() ? v1::RANK_PHASE_FAILED
                                                       : v1::RANK_PHASE_STOPPED);
     if (rank.phase() != v1::RANK_PHASE_FAILED) continue;
-    *rank.mutable_failure() = MakeReason("TOKENIZER_INVALID", "no such pre-tokenizer");
+    *rank.mutable_failure() = MakeReason(code, "no such pre-tokenizer");
   }
 }
 
-TEST(GangGivesUp, FilesThatAreBrokenOnOneNodeAreTriedOnTheOthers) {
-  Harness h("abc");
-  h.first_phase = v1::RANK_PHASE_STAGING;
-  h.Deploy("m");
-  h.Run(seconds(3));
-  FailFiles(h, 'a');
-  h.first_phase = v1::RANK_PHASE_READY;
-  h.Run(seconds(5));
-  EXPECT_EQ(h.epochs.size(), 2u);
-  const v1::DeploymentStatus status = h.Status("m");
-  ASSERT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
-  for (const v1::Assignment& assignment : h.view.gangs[0].plan().assignments()) {
-    EXPECT_NE(assignment.node_id(), Id('a').value());
+TEST(GangGivesUp, WhatIsBrokenOnOneNodeIsTriedOnTheOthers) {
+  for (const char* code : {"TOKENIZER_INVALID", "DEVICE_DIFFERS"}) {
+    Harness h("abc");
+    h.first_phase = v1::RANK_PHASE_STAGING;
+    h.Deploy("m");
+    h.Run(seconds(3));
+    FailFiles(h, 'a', code);
+    h.first_phase = v1::RANK_PHASE_READY;
+    h.Run(seconds(5));
+    EXPECT_EQ(h.epochs.size(), 2u);
+    const v1::DeploymentStatus status = h.Status("m");
+    ASSERT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+    for (const v1::Assignment& assignment : h.view.gangs[0].plan().assignments()) {
+      EXPECT_NE(assignment.node_id(), Id('a').value());
+    }
+    ASSERT_EQ(status.fallbacks_size(), 1);
+    EXPECT_EQ(status.fallbacks(0).code(), "NODE_FILES_UNUSABLE");
+    EXPECT_NE(status.fallbacks(0).message().find("mini-a"), std::string::npos);
+    EXPECT_NE(status.fallbacks(0).message().find(code), std::string::npos);
   }
-  ASSERT_EQ(status.fallbacks_size(), 1);
-  EXPECT_EQ(status.fallbacks(0).code(), "NODE_FILES_UNUSABLE");
-  EXPECT_NE(status.fallbacks(0).message().find("mini-a"), std::string::npos);
 }
 
 TEST(GangGivesUp, TwoNodesWithTheSameFaultSayItOfTheModel) {
