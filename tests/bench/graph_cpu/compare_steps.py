@@ -50,23 +50,25 @@ TIMES = 3
 CHUNK = 256
 
 
-def prompt_of(slot, context):
-    return [(i * i * 7 + i * 13 + slot * 31) % CONFIG["vocab_size"] for i in range(context)]
+def prompt_of(slot, context, vocabulary):
+    return [(i * i * 7 + i * 13 + slot * 31) % vocabulary for i in range(context)]
 
 
-def filled(model, slot, context):
-    """A sequence's cache, and the first token of its answer."""
+def filled(model, prompt, chunk):
+    """A sequence's cache, the first token of its answer, and the time, in milliseconds."""
+    begun = time.perf_counter()
     cache = make_prompt_cache(model)
-    prompt = prompt_of(slot, context)
-    for begin in range(0, context, CHUNK):
-        logits = model(mx.array([prompt[begin : begin + CHUNK]]), cache=cache)
+    for begin in range(0, len(prompt), chunk):
+        logits = model(mx.array([prompt[begin : begin + chunk]]), cache=cache)
         mx.eval(logits, [layer.state for layer in cache])
-    return cache, int(mx.argmax(logits[0, -1]).item())
+    return cache, int(mx.argmax(logits[0, -1]).item()), 1e3 * (time.perf_counter() - begun)
 
 
-def theirs(model, streams, context):
-    """The median step as mlx-lm's own loop runs them, and the first sequence's answer."""
-    caches, first = zip(*(filled(model, slot, context) for slot in range(streams)))
+def theirs(model, prompts, chunk=CHUNK):
+    """The median step as mlx-lm's own loop runs them, the first sequence's answer, and the last
+    sequence's prompt, in milliseconds."""
+    caches, first, prompt_ms = zip(*(filled(model, prompt, chunk) for prompt in prompts))
+    streams = len(prompts)
     cache = caches[0]
     if streams > 1:
         cache = [cache[i].merge([one[i] for one in caches]) for i in range(len(cache))]
@@ -86,16 +88,16 @@ def theirs(model, streams, context):
         tokens = following
         if number >= STEPS_BEFORE:
             took.append(1e3 * (time.perf_counter() - begun))
-    return sorted(took)[len(took) // 2], answer
+    return sorted(took)[len(took) // 2], answer, prompt_ms[-1]
 
 
-def ours(bench, folder, streams, context, pool):
-    command = [bench, folder, *map(str, (streams, context, pool, STEPS))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+def ours(bench, folder, streams, context, pool, *device, environment=None):
+    command = [bench, folder, *map(str, (streams, context, pool, STEPS)), *device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())
     result = json.loads(done.stdout)
-    return result["median_ms"], result["tokens"]
+    return result["median_ms"], result["tokens"], result["prompt_ms"]
 
 
 def main():
@@ -113,8 +115,9 @@ def main():
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(CONFIG, file)
         for streams, context, pool in CASES:
+            prompts = [prompt_of(slot, context, CONFIG["vocab_size"]) for slot in range(streams)]
             pairs = [
-                (ours(sys.argv[1], folder, streams, context, pool), theirs(model, streams, context))
+                (ours(sys.argv[1], folder, streams, context, pool), theirs(model, prompts))
                 for _ in range(TIMES)
             ]
             own, peer = (min(pair[side][0] for pair in pairs) for side in (0, 1))

@@ -1,10 +1,11 @@
-// Decode steps of the graph of a GPU on MLX's CPU device.
+// Decode steps of the graph of a GPU, on a GPU or on MLX's CPU device.
 //
-//   graph_steps_bench FOLDER STREAMS CONTEXT POOL STEPS
+//   graph_steps_bench FOLDER STREAMS CONTEXT POOL STEPS [gpu]
 //
 // STREAMS sequences of CONTEXT tokens each decode greedily, with KV memory for POOL positions in
-// all. Prints {"median_ms": of a step, "tokens": the first sequence's answer}. The prompts are
-// those of compare_steps.py.
+// all; as in serving, each step is given before the tokens of the one before are read. Prints
+// {"median_ms": of a step, "prompt_ms": of the last sequence's prompt, "tokens": the first
+// sequence's answer}. The prompts are those of compare_steps.py.
 
 #include <algorithm>
 #include <chrono>
@@ -31,10 +32,17 @@ struct Sequence {
   int32_t next = 0;
 };
 
-// Rows that a step gives; throws what it ends with.
+void Expect(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+double MillisecondsSince(steady_clock::time_point begun) {
+  return std::chrono::duration<double, std::milli>(steady_clock::now() - begun).count();
+}
+
 std::vector<float> RowsOf(ForwardEngine& engine, const ForwardStep& step) {
   auto rows = engine.Run(step);
-  if (!rows.ok()) throw std::runtime_error(rows.status().ToString());
+  Expect(rows.status());
   return std::move(rows->numbers);
 }
 
@@ -59,8 +67,8 @@ int32_t LikeliestOf(const float* row, int vocabulary) {
   return static_cast<int32_t>(std::max_element(row, row + vocabulary) - row);
 }
 
-int Measure(const std::string& folder, uint32_t streams, uint32_t context, uint32_t pool,
-            int steps) {
+int Measure(const std::string& folder, uint32_t streams, uint32_t context, uint32_t pool, int steps,
+            EngineDevice device) {
   Watchdog watchdog([](const std::string&, std::chrono::milliseconds) {});
   v1::LaunchSpec spec;
   spec.set_world_size(1);
@@ -72,45 +80,55 @@ int Measure(const std::string& folder, uint32_t streams, uint32_t context, uint3
   spec.mutable_model()->set_path(folder);
   BootOptions options;
   options.needs_text = false;
-  options.types.device = EngineDevice::kMlxCpu;
+  options.types.device = device;
   const auto rank = BootRank(spec, watchdog, options);
   if (!rank.ok()) throw std::runtime_error(rank.status().ToString());
   ForwardEngine& engine = *(*rank)->engine;
   const int vocabulary = engine.vocab_size();
+  const uint32_t blocks_each = pool / streams / kBlockTokens;
+  if (!engine.chooses_tokens()) throw std::runtime_error("its steps choose no tokens");
   std::vector<Sequence> sequences;
+  double prompt_ms = 0;
   for (uint32_t slot = 0; slot < streams; ++slot) {
     Sequence sequence{slot};
+    const auto begun = steady_clock::now();
     while (sequence.held < context) {
       std::vector<int32_t> tokens;
       for (uint32_t i = sequence.held; i < std::min(context, sequence.held + kChunk); ++i) {
         tokens.push_back(static_cast<int32_t>((i * i * 7 + i * 13 + slot * 31) %
                                               static_cast<uint32_t>(vocabulary)));
       }
-      const auto rows =
-          RowsOf(engine, {{}, {Take(sequence, std::move(tokens), pool / streams / kBlockTokens)}});
+      const auto rows = RowsOf(engine, {{}, {Take(sequence, std::move(tokens), blocks_each)}});
       sequence.next = LikeliestOf(rows.data(), vocabulary);
     }
     sequences.push_back(sequence);
+    prompt_ms = MillisecondsSince(begun);
   }
-  std::vector<double> took;
-  std::vector<int32_t> answer{sequences[0].next};
-  for (int i = 0; i < kStepsBefore + steps; ++i) {
-    const auto begun = steady_clock::now();
+  const auto decode = [&](bool is_known) {
     ForwardStep step;
     for (Sequence& sequence : sequences) {
-      step.segments.push_back(Take(sequence, {sequence.next}, pool / streams / kBlockTokens));
+      const auto row = static_cast<int32_t>(sequence.slot);
+      step.segments.push_back(
+          Take(sequence, {is_known ? sequence.next : TokenOfChosenRow(row)}, blocks_each));
+      step.segments.back().logit_rows = LogitRows::kChosen;
     }
-    const auto rows = RowsOf(engine, step);
-    for (size_t s = 0; s < sequences.size(); ++s) {
-      sequences[s].next =
-          LikeliestOf(rows.data() + s * static_cast<size_t>(vocabulary), vocabulary);
-    }
-    answer.push_back(sequences[0].next);
-    const std::chrono::duration<double, std::milli> span = steady_clock::now() - begun;
-    if (i >= kStepsBefore) took.push_back(span.count());
+    Expect(engine.Submit(step));
+  };
+  std::vector<double> took;
+  std::vector<int32_t> answer{sequences[0].next};
+  decode(/*is_known=*/true);
+  for (int i = 0; i < kStepsBefore + steps; ++i) {
+    const auto begun = steady_clock::now();
+    decode(/*is_known=*/false);
+    const auto result = engine.Await();
+    Expect(result.status());
+    answer.push_back(result->chosen[0]);
+    if (i >= kStepsBefore) took.push_back(MillisecondsSince(begun));
   }
+  Expect(engine.Await().status());
   std::sort(took.begin(), took.end());
-  const nlohmann::json result = {{"median_ms", took[took.size() / 2]}, {"tokens", answer}};
+  const nlohmann::json result = {
+      {"median_ms", took[took.size() / 2]}, {"prompt_ms", prompt_ms}, {"tokens", answer}};
   std::printf("%s\n", result.dump().c_str());
   return 0;
 }
@@ -119,8 +137,9 @@ int Measure(const std::string& folder, uint32_t streams, uint32_t context, uint3
 }  // namespace macrame::runtime::engine
 
 int main(int count, char** arguments) {
-  if (count != 6) {
-    std::fprintf(stderr, "usage: %s FOLDER STREAMS CONTEXT POOL STEPS\n", arguments[0]);
+  const bool is_gpu = count == 7 && std::string(arguments[6]) == "gpu";
+  if (count != 6 && !is_gpu) {
+    std::fprintf(stderr, "usage: %s FOLDER STREAMS CONTEXT POOL STEPS [gpu]\n", arguments[0]);
     return 2;
   }
   const auto number = [&](int i) {
@@ -128,7 +147,8 @@ int main(int count, char** arguments) {
   };
   try {
     return macrame::runtime::engine::Measure(arguments[1], number(2), number(3), number(4),
-                                             static_cast<int>(number(5)));
+                                             static_cast<int>(number(5)),
+                                             is_gpu ? EngineDevice::kGpu : EngineDevice::kMlxCpu);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
