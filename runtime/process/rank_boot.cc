@@ -1,6 +1,7 @@
 #include "runtime/process/rank_boot.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -387,7 +388,26 @@ BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank) 
   const bool has_state = rank.config.has_state();
   if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);
   if (!has_state && !IsForSecondEngine(spec)) AllowDrafts(spec, rank, traits);
+  traits.chunk_tokens_alone =
+      AloneChunkTokens(rank.config, rank.device, spec.assignment().need(), engine.stages());
   return traits;
+}
+
+uint32_t AloneChunkTokens(const ModelConfig& config, EngineDevice device,
+                          const v1::MemoryNeed& need, int stages) {
+  // mlx/backend/metal/scaled_dot_product_attention.cpp, has_fused_kernel.
+  static constexpr int kFusedDims[] = {64, 72, 80, 96, 128, 192, 256};
+  const bool is_fused = !config.has_latent() && !config.has_index() && !config.has_compression() &&
+                        config.block_index.top == 0 &&
+                        std::find(std::begin(kFusedDims), std::end(kFusedDims), config.head_dim) !=
+                            std::end(kFusedDims);
+  if (device != EngineDevice::kGpu || stages > 1 || !is_fused) return 0;
+  // What the plan counts is for a usual step; half of the headroom may go to a larger one.
+  const uint64_t usual = need.activation_bytes();
+  if (usual == 0) return 0;
+  const uint64_t times = 1 + need.headroom_bytes() / 2 / usual;
+  const uint64_t tokens = std::min<uint64_t>(times * kPrefillChunkTokens, kAloneChunkTokens);
+  return tokens > kPrefillChunkTokens ? static_cast<uint32_t>(tokens) : 0;
 }
 
 ExitCode ExitCodeOf(const absl::Status& status) {

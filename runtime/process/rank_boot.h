@@ -101,6 +101,14 @@ BatchTraits TraitsOf(const ForwardLimits& limits);
 // The same with what the engine and its layers can do. No cold tier is running yet.
 BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank);
 
+// Tokens of a prompt that has all to itself, in one step of a rank alone: up to kAloneChunkTokens,
+// as mlx-lm takes them, where the rank computes on a GPU, the headroom of its plan has room for
+// what more rows take, and MLX has a kernel that attends without a matrix of all scores. Else 0: as
+// many as beside others.
+inline constexpr uint32_t kAloneChunkTokens = 2048;
+uint32_t AloneChunkTokens(const ModelConfig& config, EngineDevice device,
+                          const v1::MemoryNeed& need, int stages);
+
 // The exit code that tells of a boot's or gang's failure.
 ExitCode ExitCodeOf(const absl::Status& status);
 

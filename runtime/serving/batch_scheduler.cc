@@ -503,14 +503,18 @@ void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
   if (share > 0) AddChunk(plan, *first_come, share, waits_for_cache);
 }
 
+bool BatchScheduler::IsAlone() const { return running_.size() == 1 && queue_.size() == 0; }
+
 uint32_t BatchScheduler::FittingTokens(const Plan& plan, const Sequence& sequence) const {
   StepWork work = plan.work;
   work.prefill_tokens += plan.reserved.prefill_tokens;
   work.attended += plan.reserved.attended;
-  if (work.prefill_tokens >= traits_.chunk_tokens_max) return 0;
-  const auto budget = std::chrono::duration_cast<Duration>(traits_.step_budget * kPlannedShare);
-  return cost_.TokensWithin(work, sequence.fed, budget,
-                            traits_.chunk_tokens_max - work.prefill_tokens);
+  const bool is_large = traits_.chunk_tokens_alone > traits_.chunk_tokens_max && IsAlone();
+  const uint32_t most = is_large ? traits_.chunk_tokens_alone : traits_.chunk_tokens_max;
+  if (work.prefill_tokens >= most) return 0;
+  const Duration whole = is_large ? traits_.step_budget_alone : traits_.step_budget;
+  const auto budget = std::chrono::duration_cast<Duration>(whole * kPlannedShare);
+  return cost_.TokensWithin(work, sequence.fed, budget, most - work.prefill_tokens);
 }
 
 void BatchScheduler::AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_min,

@@ -7,7 +7,8 @@
 // budget allows (StepCost learns what steps cost), in chunks. Among prompts: higher priority first,
 // then the one with the least left, so a short prompt passes a long one; the one that came first
 // has a share of each step for itself. At least one chunk of the smallest size goes along in each
-// step, however long the answers take.
+// step, however long the answers take. A prompt that has all to itself may go in larger chunks,
+// which a GPU computes faster: who comes meanwhile waits for the end of one.
 //
 // A request is started when a place is free and the blocks of its prompt and one more are there,
 // counting cached ones that can give way. Who comes next: RequestQueue. Up to kBypassesMax requests
@@ -90,9 +91,12 @@ struct BatchTraits {
   // A sequence's blocks follow one another as far as they can (LayerStack::keeps_runs).
   bool keeps_runs = false;
   Duration step_budget = std::chrono::milliseconds(100);
+  Duration step_budget_alone = std::chrono::milliseconds(1000);  // with chunk_tokens_alone
   uint32_t chunk_tokens_min = 16;   // a prompt's last chunk may be smaller
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
-  double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
+  // Of a step that has one prompt and nothing else, while nobody waits; 0: as many as else.
+  uint32_t chunk_tokens_alone = 0;
+  double first_come_share = 0.25;  // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
   bool shares_prefixes = true;    // a sequence may begin with what another one computed
   uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
@@ -367,6 +371,8 @@ class BatchScheduler {
   SnapshotId OpenState(Sequence& sequence);
   // Where the state behind the segment is left that ends at `end` and begins from `opened`.
   SnapshotId KeepState(Sequence& sequence, uint32_t end, SnapshotId opened);
+  // Whether a prompt has all to itself.
+  bool IsAlone() const;
   // How many prompt tokens the step has time for beside what is planned and reserved.
   uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
   // `tokens_min`: as many at least, whatever the time.

@@ -413,6 +413,33 @@ TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
   EXPECT_EQ(first.logit_rows, LogitRows::kNone);
 }
 
+TEST(BatchScheduler, APromptThatHasAllToItselfGoesInLargerChunks) {
+  BatchTraits traits = Traits();
+  traits.chunk_tokens_max = 128;
+  traits.chunk_tokens_alone = 1024;
+  ScheduledGang shell(traits);
+  shell.WarmUp();
+  const auto largest = [](const ForwardStep& step) {
+    size_t tokens = 0;
+    for (const Segment& segment : step.segments) tokens = std::max(tokens, segment.tokens.size());
+    return tokens;
+  };
+  shell.Add(Spec(1, Prompt(9000, 1), 4));
+  std::vector<size_t> chunks;
+  while (chunks.size() < 6) chunks.push_back(largest(shell.Step()));
+  EXPECT_EQ(chunks.back(), 1024u) << "half a second, by what tokens take here";
+  // From when another one is there, both wait no longer than ever.
+  shell.Add(Spec(2, Prompt(300, 2), 4));
+  while (!shell.ended.contains(2)) EXPECT_LE(largest(shell.Step()), 128u);
+  EXPECT_EQ(largest(shell.Step()), 1024u);
+  // Beside an answer too.
+  shell.RunUntilEnded(1);
+  shell.Add(Spec(3, Prompt(20, 3), 200));
+  while (!shell.first_token.contains(3)) shell.Step();
+  shell.Add(Spec(4, Prompt(3000, 4), 4));
+  while (!shell.first_token.contains(4)) EXPECT_LE(largest(shell.Step()), 128u);
+}
+
 // The shell's answers repeat one token.
 TEST(BatchScheduler, AcceptedDraftsCountAsTokens) {
   BatchTraits traits = Traits();

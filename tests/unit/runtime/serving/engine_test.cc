@@ -243,6 +243,28 @@ TEST(RankBootTest, SaysWhatIsWrongWithASpec) {
   EXPECT_EQ(code(spec), "CONFIG_INVALID");
 }
 
+TEST(RankBootTest, OnAGpuAPromptAloneGoesInChunksThatTheHeadroomHolds) {
+  ModelConfig config;
+  config.head_dim = 128;
+  v1::MemoryNeed need;
+  need.set_activation_bytes(64 << 20);
+  need.set_headroom_bytes(uint64_t{2} << 30);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 2048u);
+  need.set_headroom_bytes(uint64_t{384} << 20);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 1024u) << "four times as large";
+  need.set_headroom_bytes(64 << 20);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 0u);
+  need.set_headroom_bytes(uint64_t{2} << 30);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kCpu, need, 1), 0u);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kMlxCpu, need, 1), 0u);
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 2), 0u) << "stages work in turn";
+  config.head_dim = 112;
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 0u) << "no kernel for it";
+  config.head_dim = 128;
+  config.latent.kv_rank = 512;
+  EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 0u);
+}
+
 TEST(RankBootTest, OnAGpuEightBitKeysAreRefusedByNameAndWithARemedy) {
   v1::LaunchSpec spec;
   spec.mutable_assignment()->set_node_id("node-7");
