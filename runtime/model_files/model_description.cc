@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/config/config_json.h"
 #include "runtime/model/config/model_config.h"
+#include "runtime/model/config/python_json.h"
 #include "runtime/model/cuts/carried.h"
 #include "runtime/model/cuts/recurrent_cut.h"
 #include "runtime/model/families/config_file.h"
@@ -128,7 +130,11 @@ absl::Status CheckTokenizer(const std::string& folder, const FolderContents& con
   if (!contents.tokenizer) return TokenizerMissing(folder, contents.tiktoken);
   const std::string path = absl::StrCat(folder, "/tokenizer.json");
   std::ifstream file(path, std::ios::binary);
-  if (file && nlohmann::json::accept(file)) return absl::OkStatus();
+  if (file) {
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+    if (engine::IsPythonJson(text)) return absl::OkStatus();
+  }
   v1::Reason reason =
       MakeReason(reasons::kTokenizerInvalid,
                  absl::StrCat(path, file.is_open() ? " is not JSON: it is broken or incomplete"

@@ -130,6 +130,7 @@ Activation ReadActivation(const json& config, const char* fallback) {
 
 json TextConfig(const json& config, const json& defaults) {
   const json* text = FindField(config, "text_config");
+  if (text == nullptr && FindField(config, "num_hidden_layers") != nullptr) text = &config;
   if (text == nullptr || !text->is_object()) Invalid("'text_config' is missing");
   json all = defaults;
   for (const auto& [key, value] : text->items()) {

@@ -21,6 +21,7 @@ inline constexpr int kExpertsMax = 4096;
 struct ConfigError {
   std::string code;
   std::string message;
+  std::string remedy{};  // empty: the code's own
 };
 
 // MODEL_CONFIG_INVALID: the file contradicts itself or lacks something.
@@ -52,13 +53,18 @@ float RoundedToBfloat16(double value);
 void ReadFrame(const nlohmann::json& config, ModelConfig& out);
 // "hidden_act" or "hidden_activation": MODEL_FORMAT_UNSUPPORTED if it is none that the engine has.
 Activation ReadActivation(const nlohmann::json& config, const char* fallback = "silu");
-// "text_config" of a checkpoint that has other parts too, its missing fields from `defaults`.
+// "text_config" of a checkpoint that has other parts too, or the whole config where the text model
+// was saved by itself (its "model_type" ends in "_text", or there are layers beside no
+// "text_config"); missing fields are from `defaults`.
 nlohmann::json TextConfig(const nlohmann::json& config,
                           const nlohmann::json& defaults = nlohmann::json::object());
 // "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.
 void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& out);
 // "sliding_window" for all layers but every `pattern`th.
 void ReadPeriodicWindows(const nlohmann::json& config, int pattern, ModelConfig& out);
+// EXAONE's windows, whose layers alone turn their heads: as "layer_types" says, or by
+// "sliding_window_pattern", "LLLG" or 4: three local layers, a global one, over and over (exaone.cc).
+void ReadExaoneWindows(const nlohmann::json& config, int pattern_unless_said, ModelConfig& out);
 // MODEL_FORMAT_UNSUPPORTED unless it is missing or `only`: a router's choice that the engine has
 // but one of.
 void ExpectText(const nlohmann::json& config, const char* key, const std::string& only);

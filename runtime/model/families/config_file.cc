@@ -11,6 +11,7 @@
 #include "runtime/model/config/config_json.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
+#include "runtime/model/families/known_fields.h"
 #include "runtime/model/weights/weight_files.h"
 
 namespace macrame::runtime::engine {
@@ -188,12 +189,29 @@ void Complete(ModelConfig& out) {
   }
 }
 
+void ReadTraits(const Family& family, const json& given, ModelConfig& out) {
+  json config = given;
+  NameFields(family.model_type, config);
+  CheckFixedFields(family.model_type, config);
+  try {
+    family.read(config, out);
+  } catch (ConfigError& error) {
+    // Of the code's own remedy, which tells of ways to store weights, nothing is true here.
+    if (error.code == reasons::kModelFormatUnsupported && error.remedy.empty()) {
+      error.remedy = "load another model: README.md lists the architectures that are served";
+    }
+    throw;
+  }
+  Complete(out);
+  ReadFeedKinds(config, out);
+  CheckLayerKinds(config, out);
+}
+
 ModelConfig Read(const json& config) {
   ModelConfig out;
   const Family& family = FamilyOf(config);
   out.architecture = family.model_type;
-  family.read(config, out);
-  Complete(out);
+  ReadTraits(family, config, out);
   ReadQuantization(config, out);
   return out;
 }
@@ -207,8 +225,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   try {
     return Read(*config);
   } catch (const ConfigError& error) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, error.code,
-                        absl::StrCat(folder, "/config.json: ", error.message));
+    v1::Reason reason =
+        MakeReason(error.code, absl::StrCat(folder, "/config.json: ", error.message));
+    if (!error.remedy.empty()) reason.set_remedy(error.remedy);
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
   } catch (const json::exception& error) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat(folder, "/config.json: ", error.what()));

@@ -6,12 +6,10 @@
 #include "runtime/model/families/family.h"
 
 namespace macrame::runtime::engine {
-namespace {
 
 using nlohmann::json;
 
-// As "layer_types" says, or by "LLLG": three local layers, a global one, over and over.
-void ReadExaoneWindows(const json& config, ModelConfig& out) {
+void ReadExaoneWindows(const json& config, int pattern_unless_said, ModelConfig& out) {
   if (ReadInt(config, "sliding_window", 0, 0) == 0) return;  // all see everything, and turn
   if (FindField(config, "layer_types") != nullptr) {
     ReadSlidingWindows(config, out.layer_count, out);
@@ -20,7 +18,16 @@ void ReadExaoneWindows(const json& config, ModelConfig& out) {
     }
     return;
   }
-  const std::string pattern = ReadText(config, "sliding_window_pattern", "");
+  const json* said = FindField(config, "sliding_window_pattern");
+  std::string pattern;
+  if (said != nullptr && said->is_string()) {
+    pattern = said->get<std::string>();
+  } else {
+    // A number: of so many layers the last one is global.
+    const int period = ReadInt(config, "sliding_window_pattern", pattern_unless_said, 0);
+    if (period > kLayersMax) Invalid(absl::StrCat("'sliding_window_pattern' is ", period));
+    if (period > 0) pattern = std::string(static_cast<size_t>(period) - 1, 'L') + 'G';
+  }
   if (pattern.empty()) return;
   if (pattern.find_first_not_of("LG") != std::string::npos) {
     Invalid(absl::StrCat("'sliding_window_pattern' is '", pattern, "', not of L and G"));
@@ -33,13 +40,11 @@ void ReadExaoneWindows(const json& config, ModelConfig& out) {
   }
 }
 
-}  // namespace
-
 void ReadExaone4(const json& config, ModelConfig& out) {
   ReadFrame(config, out);
   out.qk_norm = true;
   out.norms = {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
-  ReadExaoneWindows(config, out);
+  ReadExaoneWindows(config, 0, out);
 }
 
 }  // namespace macrame::runtime::engine

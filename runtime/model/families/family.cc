@@ -7,7 +7,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"llama", ReadLlama},
+    {"llama", ReadLlamaLayers},
     {"mistral", ReadMistral},
     {"qwen2", ReadQwen2},
     {"qwen3", ReadQwen3},
@@ -61,11 +61,34 @@ constexpr Family kFamilies[] = {
     {"minicpm", ReadMiniCpm},
 };
 
+// Other names of families: what is written when the text model alone is saved, and names that
+// mlx-lm's table maps to the same code.
+struct OtherName {
+  std::string_view model_type;
+  std::string_view family;
+};
+constexpr OtherName kOtherNames[] = {
+    {"qwen3_5_text", "qwen3_5"},
+    {"qwen3_5_moe_text", "qwen3_5_moe"},
+    {"qwen3_vl_text", "qwen3_vl"},
+    {"qwen3_vl_moe_text", "qwen3_vl_moe"},
+    {"deepseek_v41_text", "deepseek_v41"},
+    {"gemma4_unified_text", "gemma4_text"},
+    {"minimax_m3_vl_text", "minimax_m3_vl"},
+    {"minimax_m3", "minimax_m3_vl"},
+    {"iquestcoder", "llama"},
+    {"xverse", "llama"},
+    {"joyai_llm_flash", "deepseek_v3"},
+};
+
 }  // namespace
 
 std::span<const Family> Families() { return kFamilies; }
 
 const Family* FindFamily(std::string_view model_type) {
+  for (const OtherName& other : kOtherNames) {
+    if (other.model_type == model_type) model_type = other.family;
+  }
   for (const Family& family : kFamilies) {
     if (family.model_type == model_type) return &family;
   }

@@ -24,7 +24,8 @@ struct Family {
 };
 
 std::span<const Family> Families();
-// Null when it is not served.
+// Null when it is not served. A text model that was saved by itself ("qwen3_5_text") is of the
+// family of the whole model.
 const Family* FindFamily(std::string_view model_type);
 
 // deepseek.cc
@@ -39,6 +40,8 @@ void ReadYoutu(const nlohmann::json& config, ModelConfig& out);
 void ReadDeepseekV41(const nlohmann::json& config, ModelConfig& out);
 // llama.cc
 void ReadLlama(const nlohmann::json& config, ModelConfig& out);
+// Besides, layers that "layer_types" gives a window.
+void ReadLlamaLayers(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral(const nlohmann::json& config, ModelConfig& out);
 void ReadSeedOss(const nlohmann::json& config, ModelConfig& out);
 void ReadErnie(const nlohmann::json& config, ModelConfig& out);

@@ -78,12 +78,10 @@ void ReadExaoneMoe(const json& given, ModelConfig& out) {
   config["n_shared_experts"] = ReadInt(config, "num_shared_experts", 0, 0);
   ReadFrame(config, out);
   out.qk_norm = true;
-  ReadSlidingWindows(config, out.layer_count, out);
+  ReadExaoneWindows(config, 4, out);
   const bool has_windows = std::any_of(out.sliding_windows.begin(), out.sliding_windows.end(),
                                        [](int window) { return window > 0; });
-  for (const int window : out.sliding_windows) {
-    out.rope_uses.push_back(window > 0 || !has_windows ? RopeUse::kGlobal : RopeUse::kNone);
-  }
+  if (!has_windows) out.rope_uses.clear();
   ExpectText(config, "scoring_func", "sigmoid");
   ExpectText(config, "topk_method", "noaux_tc");
   ReadBiasedExperts(config, "num_experts", out);

@@ -54,6 +54,7 @@ void ReadGptOss(const json& config, ModelConfig& out) {
   experts.fused_turned = true;
   experts.bias = true;
   experts.swiglu_limit = static_cast<float>(ReadNumber(config, "swiglu_limit", 7.0));
+  experts.swiglu_alpha = static_cast<float>(ReadNumber(config, "swiglu_alpha", 1.702));
   ReadActiveExperts(config, out);
 }
 

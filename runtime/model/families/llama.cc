@@ -14,6 +14,11 @@ void ReadLlama(const nlohmann::json& config, ModelConfig& out) {
   out.mlp_bias = ReadBool(config, "mlp_bias", false);
 }
 
+void ReadLlamaLayers(const nlohmann::json& config, ModelConfig& out) {
+  ReadLlama(config, out);
+  ReadSlidingWindows(config, out.layer_count, out);
+}
+
 // Seed-OSS: o_proj's bias is said by itself.
 void ReadSeedOss(const nlohmann::json& config, ModelConfig& out) {
   ReadFrame(config, out);
@@ -63,6 +68,13 @@ void ReadSmolLm3(const nlohmann::json& config, ModelConfig& out) {
     const bool turns =
         uses.has_value() ? (*uses)[static_cast<size_t>(layer)] : (layer + 1) % interval != 0;
     out.rope_uses.push_back(turns ? RopeUse::kGlobal : RopeUse::kNone);
+  }
+  if (!ReadBool(config, "use_sliding_window", false)) return;
+  ReadSlidingWindows(config, out.layer_count, out);
+  if (FindField(config, "layer_types") != nullptr) return;
+  const int window = ReadInt(config, "sliding_window", 0, 0);
+  for (size_t layer = 0; layer < out.sliding_windows.size(); ++layer) {
+    if (out.rope_uses[layer] == RopeUse::kNone) out.sliding_windows[layer] = window;
   }
 }
 

@@ -2,6 +2,9 @@
 // norms only behind their half layers; of OLMo 3's layers three of four look at a window, with a
 // rotary form that is never stretched.
 
+#include <optional>
+#include <utility>
+
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 #include "runtime/model/families/rope_fields.h"
@@ -14,7 +17,15 @@ void ReadOlmo2(const nlohmann::json& config, ModelConfig& out) {
   out.norms = {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
 }
 
-void ReadOlmo3(const nlohmann::json& config, ModelConfig& out) {
+void ReadOlmo3(const nlohmann::json& given, ModelConfig& out) {
+  // Since transformers 5 "rope_parameters" names two forms by what layers see.
+  nlohmann::json config = given;
+  std::optional<nlohmann::json> local;
+  const nlohmann::json* forms = FindField(given, "rope_parameters");
+  if (forms != nullptr && forms->is_object() && forms->contains("full_attention")) {
+    config["rope_parameters"] = (*forms)["full_attention"];
+    if (forms->contains("sliding_attention")) local = (*forms)["sliding_attention"];
+  }
   ReadOlmo2(config, out);
   ReadInt(config, "sliding_window", std::nullopt);
   if (FindField(config, "layer_types") != nullptr) {
@@ -23,6 +34,7 @@ void ReadOlmo3(const nlohmann::json& config, ModelConfig& out) {
     ReadPeriodicWindows(config, 4, out);
   }
   nlohmann::json plain = {{"rope_theta", out.rope.theta}};
+  if (local.has_value()) plain["rope_parameters"] = *std::move(local);
   out.local_rope = ReadRope(plain, out.head_dim, out.context_length_max);
   for (const int window : out.sliding_windows) {
     out.rope_uses.push_back(window > 0 ? RopeUse::kLocal : RopeUse::kGlobal);

@@ -1,5 +1,8 @@
 #include "runtime/model/families/rope_fields.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +118,24 @@ void ReadScaling(const json& config, const json& where, RopeTraits& out) {
   Unsupported(absl::StrCat("rope scaling '", name, "' is not implemented; ", known, " are"));
 }
 
+// Any other field of a rotary form changes what turns and how far.
+void CheckFields(const json& form, const char* key) {
+  constexpr std::string_view kKnown[] = {
+      "rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+      "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+      "mscale_all_dim", "truncate", "short_factor", "long_factor", "low_freq_factor",
+      "high_freq_factor",
+      "llama_4_scaling_beta",  // ministral.cc
+      // Of the positions of pictures, and what other programs note.
+      "mrope_section", "mrope_interleaved", "finetuned", "max_position_embeddings"};
+  for (const auto& [field, value] : form.items()) {
+    if (value.is_null()) continue;
+    if (std::find(std::begin(kKnown), std::end(kKnown), field) != std::end(kKnown)) continue;
+    Unsupported(absl::StrCat("'", key, "' has '", field,
+                             "', which rankd does not read: it would turn heads in another way"));
+  }
+}
+
 }  // namespace
 
 RopeTraits ReadRope(const json& config, int head_dim, int context_length_max) {
@@ -128,6 +149,7 @@ RopeTraits ReadRope(const json& config, int head_dim, int context_length_max) {
   if (found != nullptr && !found->is_object()) {
     Invalid(absl::StrCat("'", key, "' is not an object"));
   }
+  if (found != nullptr) CheckFields(*found, key);
   double part = ReadNumber(config, "partial_rotary_factor", 1.0);
   if (found != nullptr) part = ReadNumber(*found, "partial_rotary_factor", part);
   rope.dims = static_cast<int>(head_dim * part);

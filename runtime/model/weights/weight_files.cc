@@ -10,12 +10,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/model/config/python_json.h"
 #include "runtime/model/weights/joined_experts.h"
 #include "runtime/text/safetensors_header.h"
 
@@ -40,7 +42,8 @@ absl::StatusOr<std::set<std::string>> ReadIndex(const fs::path& path) {
   const auto bytes = fs::file_size(path, error);
   if (error || bytes > kIndexBytesMax) return Broken(absl::StrCat(path.string(), " can't be read"));
   std::ifstream file(path, std::ios::binary);
-  const auto index = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto index = ParsePythonJson(text);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return Broken(absl::StrCat(path.string(), " holds no 'weight_map'"));
   }

@@ -197,8 +197,10 @@ TEST(FamiliesTest, LayersWithAStateThatDoNotFitAreRefused) {
 
 // As Python's json writes it.
 TEST(FamiliesTest, InfinityIsReadAsANumber) {
-  EXPECT_EQ(ParseConfigJson(R"({"a\"Infinity": [-Infinity, NaN], "b": "NaN"})").dump(),
-            R"({"a\"Infinity":[-1e+308,null],"b":"NaN"})");
+  const json read = ParseConfigJson(R"({"a\"Infinity": [-Infinity, NaN], "b": "NaN"})");
+  EXPECT_TRUE(std::isinf(read["a\"Infinity"][0].get<double>()));
+  EXPECT_TRUE(std::isnan(read["a\"Infinity"][1].get<double>()));
+  EXPECT_EQ(read["b"], "NaN");
   std::string config = With("nemotron_h", {{"time_step_limit", {0.5, 7.5}}}).dump();
   config.replace(config.find("7.5"), 3, "Infinity");
   const auto parsed = ParseModelConfig(config, "m");

@@ -1,0 +1,77 @@
+// What Python's json module reads is read here, with the same values; what it refuses is refused.
+
+#include "runtime/model/config/python_json.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "runtime/model/config/config_json.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using nlohmann::json;
+
+TEST(PythonJsonTest, NumbersThatAreNotFiniteKeepTheirValue) {
+  const json read = ParsePythonJson(
+      R"({"a": Infinity, "b": -Infinity, "c": [NaN, 1], "d": {"e": Infinity}, "f": 1e400})");
+  ASSERT_TRUE(read.is_object());
+  EXPECT_TRUE(std::isinf(read["a"].get<double>()) && read["a"] > 0);
+  EXPECT_TRUE(std::isinf(read["b"].get<double>()) && read["b"] < 0);
+  EXPECT_TRUE(std::isnan(read["c"][0].get<double>()));
+  EXPECT_EQ(read["c"][1], 1);
+  EXPECT_TRUE(std::isinf(read["d"]["e"].get<double>()));
+  EXPECT_TRUE(std::isinf(read["f"].get<double>()));
+}
+
+TEST(PythonJsonTest, WordsInTextsAreText) {
+  const json read = ParsePythonJson(R"({"NaN": "Infinity", "a": "say \"NaN\" and -Infinity"})");
+  EXPECT_EQ(read, json({{"NaN", "Infinity"}, {"a", "say \"NaN\" and -Infinity"}}));
+}
+
+TEST(PythonJsonTest, BigIntegersAreNumbers) {
+  const json read = ParsePythonJson(
+      R"({"model_max_length": 1000000000000000019884624838656, "n": 18446744073709551615})");
+  EXPECT_EQ(read["model_max_length"].get<double>(), 1e30);
+  EXPECT_EQ(read["n"].get<uint64_t>(), UINT64_MAX);
+  const json huge = ParsePythonJson("[1" + std::string(400, '0') + "]");
+  ASSERT_TRUE(huge.is_array());
+  EXPECT_TRUE(std::isinf(huge[0].get<double>()));
+}
+
+TEST(PythonJsonTest, OfAKeyThatStandsTwiceTheLastValueCounts) {
+  EXPECT_EQ(ParsePythonJson(R"({"a": 1, "b": {"c": 1}, "a": {"x": 2}, "b": 3})"),
+            json({{"a", {{"x", 2}}}, {"b", 3}}));
+  EXPECT_EQ(ParsePythonJson(R"({"a": [1, 2], "a": [3]})"), json({{"a", {3}}}));
+}
+
+TEST(PythonJsonTest, AByteOrderMarkIsSkipped) {
+  EXPECT_EQ(ParsePythonJson("\xEF\xBB\xBF{\"a\": 1}"), json({{"a", 1}}));
+  EXPECT_TRUE(IsPythonJson("\xEF\xBB\xBF{\"a\": NaN}"));
+}
+
+TEST(PythonJsonTest, HalvesOfSurrogatePairsAreReplaced) {
+  EXPECT_EQ(ParsePythonJson(R"(["\ud83d\ude00", "a\ud83dz", "\udc00", "\\ud83d"])"),
+            json({"\xF0\x9F\x98\x80", "a\xEF\xBF\xBDz", "\xEF\xBF\xBD", "\\ud83d"}));
+}
+
+TEST(PythonJsonTest, WhatPythonRefusesIsRefused) {
+  for (const char* text :
+       {"", "{", "{}x", "nan", "inf", "-NaN", "+1", "01", "1.", ".5", "1e", "1Infinity", "[NaNNaN]",
+        "{NaN: 1}", "{'a': 1}", "[1,]", "// c\n1", "[\"\n\"]", "[InfinityInfinity]", "--1"}) {
+    EXPECT_TRUE(ParsePythonJson(text).is_discarded()) << text;
+  }
+}
+
+TEST(PythonJsonTest, DepthIsBoundedWhereAsked) {
+  const std::string deep = std::string(40, '[') + std::string(40, ']');
+  EXPECT_TRUE(ParsePythonJson(deep).is_array());
+  bool is_too_deep = false;
+  EXPECT_TRUE(ParsePythonJson(deep, kConfigDepthMax, &is_too_deep).is_discarded());
+  EXPECT_TRUE(is_too_deep);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
