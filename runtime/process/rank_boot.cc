@@ -24,6 +24,7 @@
 #include "runtime/process/second_boot.h"
 #include "runtime/serving/solo_sequence.h"
 #include "runtime/serving/steady_rows.h"
+#include "runtime/serving/text_probe.h"
 #include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
@@ -325,6 +326,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   if (spec.rank() == 0 && options.needs_text) {
     auto text = LoadModelText(spec.model().path(), EmbeddingTraitsOf(rank->config));
     if (!text.ok()) return text.status();
+    status = ProbeText(spec.model().path(), **text, rank->config.vocab_size);
+    if (!status.ok()) return status;
     rank->text = *std::move(text);
   }
   std::optional<CheckedDraft> draft;

@@ -14,6 +14,7 @@
 #include "runtime/model_files/foreign_model.h"
 #include "runtime/second_engine/worker_script.h"
 #include "runtime/second_engine/worker_stack.h"
+#include "runtime/serving/text_probe.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -174,6 +175,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootSecondEngine(v1::LaunchSpec& spe
   if (spec.rank() == 0 && options.needs_text) {
     auto text = LoadModelText(spec.model().path());
     if (!text.ok()) return text.status();
+    status = ProbeText(spec.model().path(), **text, static_cast<int>(model->vocab_size()));
+    if (!status.ok()) return status;
     rank->text = *std::move(text);
   }
   auto stack = WorkerStack::Start(spec.python(), kMlxLmWorkerScript);

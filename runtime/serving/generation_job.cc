@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/model/config/python_json.h"
+#include "runtime/serving/text_probe.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -214,8 +216,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& r
 
 SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) {
   SamplingTraits traits;
-  const auto config =
-      nlohmann::json::parse(generation_config_json, nullptr, /*allow_exceptions=*/false);
+  const auto config = ParsePythonJson(generation_config_json);
   traits.temperature = 1.0;
   if (!config.is_object()) return traits;
   if (!config.value("do_sample", nlohmann::json(false)).is_boolean() ||
@@ -242,8 +243,7 @@ SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) 
 }
 
 double ParseRepetitionPenalty(const std::string& generation_config_json) {
-  const auto config =
-      nlohmann::json::parse(generation_config_json, nullptr, /*allow_exceptions=*/false);
+  const auto config = ParsePythonJson(generation_config_json);
   if (!config.is_object()) return 1.0;
   const auto found = config.find("repetition_penalty");
   if (found == config.end() || !found->is_number()) return 1.0;
@@ -256,8 +256,8 @@ namespace {
 
 // What transformers puts behind every text for some tokenizers, whose tokenizer.json need not say.
 std::optional<int32_t> EndTokenOf(const std::string& folder, const text::Tokenizer& tokenizer) {
-  const auto config = nlohmann::json::parse(
-      ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")), nullptr, false);
+  const auto config =
+      ParsePythonJson(ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")));
   if (!config.is_object() || config.value("add_eos_token", nlohmann::json()) != true) {
     return std::nullopt;
   }
@@ -270,6 +270,7 @@ std::optional<int32_t> EndTokenOf(const std::string& folder, const text::Tokeniz
 
 absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder,
                                                                const EmbeddingTraits& embedding) {
+  if (const absl::Status status = CheckTextFiles(folder); !status.ok()) return status;
   auto tokenizer = text::Tokenizer::Load(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   auto loaded = std::make_shared<ModelText>(
@@ -281,6 +282,9 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
   if (chat_template.ok()) {
     loaded->chat_template = *std::move(chat_template);
     loaded->voice = VoiceOf(*loaded->chat_template, loaded->tokenizer);
+  } else if (ReasonOf(chat_template.status()).code() != reasons::kModelFileMissing) {
+    // Each chat would fail with it: the load does, and says which file it is.
+    return chat_template.status();
   } else {
     // Such a model still completes plain prompts; a chat is refused with this.
     loaded->no_template = BadRequest(
