@@ -60,6 +60,18 @@ absl::StatusOr<std::set<std::string>> ReadIndex(const fs::path& path) {
   return shards;
 }
 
+std::set<std::string> WeightFileNames(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    // A Mac leaves a hidden "._NAME" beside each file that it copies to a foreign file system.
+    const std::string name = it->path().filename().string();
+    const bool is_hidden = name.compare(0, 1, ".") == 0;
+    if (!is_hidden && it->path().extension() == ".safetensors") names.insert(name);
+  }
+  return names;
+}
+
 absl::StatusOr<std::set<std::string>> ListShards(const std::string& folder) {
   const fs::path index = fs::path(folder) / "model.safetensors.index.json";
   std::error_code error;
@@ -74,18 +86,58 @@ absl::StatusOr<std::set<std::string>> ListShards(const std::string& folder) {
     }
     return shards;
   }
-  std::set<std::string> shards;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    // A Mac leaves a hidden "._NAME" beside each file that it copies to a foreign file system.
-    const std::string name = it->path().filename().string();
-    const bool is_hidden = name.compare(0, 1, ".") == 0;
-    if (!is_hidden && it->path().extension() == ".safetensors") shards.insert(name);
+  std::set<std::string> named, others, beside;
+  for (const std::string& name : WeightFileNames(folder)) {
+    const bool is_model = name.compare(0, 5, "model") == 0;
+    (IsBesideWeights(name) ? beside : is_model ? named : others).insert(name);
   }
-  if (shards.empty()) return Missing(absl::StrCat(folder, " holds no *.safetensors file"));
-  return shards;
+  // As mlx-lm does it; "weights.00.safetensors" and the like are of older tools.
+  if (!named.empty()) return named;
+  if (!others.empty()) return others;
+  // Its makers' own form alone: the engine says what it can't read of it.
+  std::erase_if(beside, [](const std::string& name) { return IsAdapterFile(name); });
+  if (!beside.empty()) return beside;
+  return Missing(absl::StrCat(folder, " holds no *.safetensors file with a model's weights"));
+}
+
+// mlx-lm's and PEFT's adapters hold differences to weights, which rankd does not apply. Served
+// without it, the model would be another one than its owner thinks.
+absl::Status CheckAdapters(const std::string& folder) {
+  for (const std::string& name : WeightFileNames(folder)) {
+    if (!IsAdapterFile(name)) continue;
+    v1::Reason reason = MakeReason(
+        reasons::kModelFormatUnsupported,
+        absl::StrCat(folder, "/", name,
+                     " is an adapter (LoRA or the like), which rankd does not apply to weights"));
+    reason.set_remedy(absl::StrCat(
+        "merge it into a model of its own ('python3 -m mlx_lm fuse --model ", folder,
+        " --adapter-path ", folder, " --save-path NEW_FOLDER', or PEFT's merge_and_unload) and "
+        "load that, or move ", name, " out of the folder to serve the model without it"));
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
+
+bool IsAdapterFile(std::string_view name) {
+  // "0000100_adapters.safetensors" is a checkpoint of mlx-lm's training.
+  constexpr std::string_view kNames[] = {"adapters.safetensors", "adapter_model.safetensors"};
+  for (const std::string_view ending : kNames) {
+    if (name == ending) return true;
+    const std::string with_dash = "_" + std::string(ending);
+    if (name.size() > with_dash.size() &&
+        name.substr(name.size() - with_dash.size()) == with_dash) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool IsBesideWeights(std::string_view name) {
+  constexpr std::string_view kConsolidated = "consolidated";
+  return IsAdapterFile(name) || name.substr(0, kConsolidated.size()) == kConsolidated;
+}
 
 std::string TextTensorName(std::string_view stored) {
   constexpr std::string_view kInside = "model.language_model.", kBefore = "language_model.";
@@ -168,6 +220,7 @@ bool IsPackedFp4(const StoredTensor& tensor) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::string& folder) {
+  if (const absl::Status status = CheckAdapters(folder); !status.ok()) return status;
   const auto shards = ListShards(folder);
   if (!shards.ok()) return shards.status();
   if (shards->size() > kShardsMax) {
@@ -223,6 +276,37 @@ void WeightFiles::NameBareTensors() {
   tensors_ = std::move(named);
 }
 
+namespace {
+
+// A few bytes of both are compared, as far as a look at a model may read.
+bool AreAlike(const StoredTensor& one, const StoredTensor& other) {
+  constexpr size_t kSampleBytes = 4096, kSamples = 8;
+  if (one.dtype != other.dtype || one.shape != other.shape || one.bytes != other.bytes) {
+    return false;
+  }
+  if (one.bytes <= kSampleBytes * kSamples) {
+    return std::memcmp(one.data, other.data, one.bytes) == 0;
+  }
+  for (size_t i = 0; i < kSamples; ++i) {
+    const size_t at = (one.bytes - kSampleBytes) / (kSamples - 1) * i;
+    if (std::memcmp(one.data + at, other.data + at, kSampleBytes) != 0) return false;
+  }
+  return true;
+}
+
+absl::Status Ambiguous(const StoredTensor& tensor, const std::string& path) {
+  v1::Reason reason = MakeReason(
+      reasons::kModelFormatUnsupported,
+      absl::StrCat("tensor '", tensor.name, "' is in ", tensor.file, " and, with other numbers, in ",
+                   path, ": which one is the model's can't be told"));
+  reason.set_remedy(
+      "move the file that is not the model's out of the folder (of two copies of one model, keep "
+      "one), and load it again");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
+}  // namespace
+
 absl::Status WeightFiles::Map(const std::string& path) {
   auto header = text::ReadSafetensorsHeader(path);
   if (!header.ok()) return header.status();
@@ -251,10 +335,7 @@ absl::Status WeightFiles::Map(const std::string& path) {
     stored.bytes = tensor.end - tensor.begin;
     stored.file = path;
     const auto [existing, added] = tensors_.emplace(stored.name, stored);
-    if (!added) {
-      return Broken(absl::StrCat("tensor '", stored.name, "' is both in ", existing->second.file,
-                                 " and in ", path));
-    }
+    if (!added && !AreAlike(existing->second, stored)) return Ambiguous(existing->second, path);
   }
   return absl::OkStatus();
 }

@@ -22,6 +22,11 @@ namespace macrame::runtime::engine {
 // floats are MXFP4's words here, with ".scales".
 std::string TextTensorName(std::string_view stored);
 
+// A file with weights that are not part of the model's own: the same ones in its makers' own form
+// ("consolidated.safetensors"), or an adapter to put on them.
+bool IsAdapterFile(std::string_view name);
+bool IsBesideWeights(std::string_view name);
+
 // One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).
 struct StoredTensor {
   std::string name;  // TextTensorName
@@ -36,9 +41,11 @@ struct StoredTensor {
 // Immutable after Open; any thread. Arrays made over the mapping keep a shared_ptr to it.
 class WeightFiles {
  public:
-  // The shards that model.safetensors.index.json names, or else every *.safetensors of the folder
-  // (hidden ones aside, at most kShardsMax). MODEL_FILE_MISSING, MODEL_FILE_BROKEN or
-  // MODEL_FORMAT_UNSUPPORTED.
+  // The shards that model.safetensors.index.json names, or else the folder's model*.safetensors, or
+  // else every *.safetensors (hidden ones aside, at most kShardsMax); never IsBesideWeights. A
+  // tensor that two files have alike is read from the first. MODEL_FILE_MISSING, MODEL_FILE_BROKEN
+  // or MODEL_FORMAT_UNSUPPORTED: two files with different tensors of one name, or an adapter, which
+  // is not applied; both say what to do.
   static absl::StatusOr<std::shared_ptr<const WeightFiles>> Open(const std::string& folder);
 
   ~WeightFiles();

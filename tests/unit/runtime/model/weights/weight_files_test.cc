@@ -25,6 +25,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Tensors = std::map<std::string, FixtureTensor>;
 
@@ -163,13 +164,75 @@ TEST(WeightFilesTest, MoreShardsThanAModelHasAreRefused) {
               AllOf(HasSubstr("MODEL_FILE_BROKEN"), HasSubstr("holds 2049 shards, above 2048")));
 }
 
-TEST(WeightFilesTest, ATensorInTwoFilesIsToldWithBoth) {
+// Copies of one model in two layouts, and two models in one folder.
+TEST(WeightFilesTest, ATensorThatTwoFilesHaveAlikeIsReadOnce) {
   const std::string first = Safetensors({{"model.norm.weight", Bytes(3)}});
   // Under another name that means the same.
   const std::string second = Safetensors({{"language_model.model.norm.weight", Bytes(3)}});
-  EXPECT_THAT(Refusal(WriteFolder({{"a.safetensors", first}, {"b.safetensors", second}})),
-              AllOf(HasSubstr("MODEL_FILE_BROKEN: tensor 'model.norm.weight' is both in "),
-                    HasSubstr("/a.safetensors"), HasSubstr("/b.safetensors")));
+  const std::string folder = WriteFolder({{"a.safetensors", first}, {"b.safetensors", second}});
+  EXPECT_THAT(NamesIn(folder), ElementsAre("model.norm.weight"));
+  EXPECT_THAT((*WeightFiles::Open(folder))->Find("model.norm.weight")->file,
+              HasSubstr("/a.safetensors"));
+}
+
+TEST(WeightFilesTest, ATensorThatTwoFilesHaveDifferentlyIsToldWithBoth) {
+  const std::string first = Safetensors({{"model.norm.weight", Bytes(3)}});
+  FixtureTensor other = Bytes(3);
+  other.bytes[1] = 'y';
+  for (const FixtureTensor& tensor : {other, Bytes(4)}) {
+    const std::string second = Safetensors({{"model.norm.weight", tensor}});
+    const auto files =
+        WeightFiles::Open(WriteFolder({{"a.safetensors", first}, {"b.safetensors", second}}));
+    ASSERT_FALSE(files.ok());
+    const v1::Reason reason = ReasonOf(files.status());
+    EXPECT_THAT(reason.message(), AllOf(HasSubstr("'model.norm.weight'"),
+                                        HasSubstr("/a.safetensors"), HasSubstr("/b.safetensors")));
+    EXPECT_THAT(reason.remedy(), AllOf(HasSubstr("move"), Not(HasSubstr("fetch"))));
+  }
+}
+
+TEST(WeightFilesTest, TheMakersOwnFormBesideTheWeightsIsLeftAlone) {
+  const std::string model = Safetensors({{"model.norm.weight", Bytes(3)}});
+  const std::string makers = Safetensors({{"norm.weight", Bytes(3)}});
+  EXPECT_THAT(NamesIn(WriteFolder(
+                  {{"model.safetensors", model}, {"consolidated.safetensors", makers}})),
+              ElementsAre("model.norm.weight"));
+  EXPECT_THAT(NamesIn(WriteFolder({{"model-00001-of-00001.safetensors", model},
+                                   {"consolidated-00001-of-00001.safetensors", makers},
+                                   {"extra.safetensors", makers}})),
+              ElementsAre("model.norm.weight"));
+  EXPECT_THAT(NamesIn(WriteFolder({{"weights.00.safetensors", model}})),
+              ElementsAre("model.norm.weight"));
+}
+
+TEST(WeightFilesTest, AnAdapterIsRefusedByItsName) {
+  const std::string model = Safetensors({{"model.norm.weight", Bytes(3)}});
+  const std::string lora = Safetensors({{"model.layers.0.self_attn.q_proj.lora_a", Bytes(3)}});
+  for (const char* name :
+       {"adapters.safetensors", "adapter_model.safetensors", "0000100_adapters.safetensors"}) {
+    const std::string index = json({{"weight_map", {{"a", "model.safetensors"}}}}).dump();
+    for (const auto& more : {std::map<std::string, std::string>{},
+                             std::map<std::string, std::string>{{kIndex, index}}}) {
+      std::map<std::string, std::string> all = {{"model.safetensors", model}, {name, lora}};
+      all.insert(more.begin(), more.end());
+      const auto files = WeightFiles::Open(WriteFolder(all));
+      ASSERT_FALSE(files.ok()) << name;
+      const v1::Reason reason = ReasonOf(files.status());
+      EXPECT_EQ(reason.code(), reasons::kModelFormatUnsupported);
+      EXPECT_THAT(reason.message(), AllOf(HasSubstr(name), HasSubstr("adapter")));
+      EXPECT_THAT(reason.remedy(), AllOf(HasSubstr("mlx_lm fuse"), HasSubstr("out of the folder")));
+    }
+  }
+}
+
+TEST(WeightFilesTest, AnIndexIsReadAsPythonReadsIt) {
+  const std::string model = Safetensors({{"model.norm.weight", Bytes(3)}});
+  EXPECT_THAT(NamesIn(WriteFolder(
+                  {{"model-a.safetensors", model},
+                   {kIndex,
+                    "\xEF\xBB\xBF{\"metadata\": {\"total_size\": NaN}, \"weight_map\": {}, "
+                    "\"weight_map\": {\"model.norm.weight\": \"model-a.safetensors\"}}"}})),
+              ElementsAre("model.norm.weight"));
 }
 
 TEST(WeightFilesTest, ABareModelIsCalledLikeAWholeOne) {
