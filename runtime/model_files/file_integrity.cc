@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <vector>
@@ -222,6 +223,9 @@ class FileReading {
     const std::string own = git_blob_.has_value() ? git_blob_->HexDigits() : file.sha256();
     if (!expected_.empty() && own == expected_) {
       file.set_state(v1::MODEL_FILE_STATE_AS_DOWNLOADED);
+    } else if (const std::string why = HeaderFault(); !why.empty()) {
+      file.set_state(v1::MODEL_FILE_STATE_ALTERED);
+      file.set_note(why);
     } else if (read_ == 0 || read_ < whole) {
       file.set_state(v1::MODEL_FILE_STATE_TRUNCATED);
       file.set_note(whole == 0 ? "it is empty"
@@ -255,6 +259,25 @@ class FileReading {
     if (size > kHeaderBytesMax) return;
     header_.append(bytes + size_field,
                    std::min<uint64_t>(count - size_field, size - header_.size()));
+  }
+  // Why what stands in the place of a shard's header is none, or not whole: then the file was
+  // changed, and what the header says of its length counts for nothing. Empty: there is no fault,
+  // or the file ends within the header.
+  std::string HeaderFault() const {
+    if (!is_shard_ || size_bytes_.size() < 8) return "";
+    if (header_bytes_ > kHeaderBytesMax) {
+      return absl::StrCat("its header would have ", header_bytes_, " bytes");
+    }
+    const bool is_whole = header_.size() == header_bytes_;
+    if (is_whole ? nlohmann::json::accept(header_) : !BeginsWithObject(header_)) return "";
+    return is_whole ? "its header is not JSON" : "its header ends before the place that it names";
+  }
+  static bool BeginsWithObject(const std::string& text) {
+    nlohmann::json ignored;
+    nlohmann::detail::json_sax_dom_parser<nlohmann::json> sax(ignored, /*allow_exceptions=*/false);
+    return nlohmann::json::sax_parse(text, &sax, nlohmann::json::input_format_t::json,
+                                     /*strict=*/false) &&
+           ignored.is_object();
   }
   // 0: the file does not say.
   uint64_t BytesByItself() const {

@@ -5,21 +5,31 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/check.h"
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
 #include "runtime/model/config/config_json.h"
+#include "runtime/model/config/python_json.h"
 #include "runtime/text/safetensors_header.h"
 
 namespace macrame::runtime {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kFingerprintBytes = 16;
 
@@ -62,7 +72,64 @@ absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size
                       absl::StrCat(path, " can't be read at byte ", begin));
 }
 
+constexpr uintmax_t kTextFileBytesMax = uintmax_t{256} << 20;
+// Larger ones are hashed as they stand: reading a table of 200,000 tokens would take long.
+constexpr uintmax_t kValuesBytesMax = uintmax_t{1} << 20;
+
+bool ShapesText(const std::string& name) {
+  for (const char* known :
+       {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+        "added_tokens.json", "generation_config.json", "chat_template.json", "vocab.json",
+        "merges.txt"}) {
+    if (name == known) return true;
+  }
+  return absl::EndsWith(name, ".jinja") || absl::EndsWith(name, ".tiktoken");
+}
+
+// The values of a JSON object without stamps; the bytes of any other file.
+std::string TextValues(const std::string& name, std::string bytes) {
+  if (!absl::EndsWith(name, ".json") || bytes.size() > kValuesBytesMax) return bytes;
+  nlohmann::json values = engine::ParsePythonJson(bytes);
+  if (!values.is_object()) return bytes;
+  for (const char* stamp : {"_from_model_config", "_commit_hash", "name_or_path", "_name_or_path",
+                            "transformers_version", "tokenizer_file", "special_tokens_map_file"}) {
+    values.erase(stamp);
+  }
+  return values.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> TextDigestOf(const std::string& folder) {
+  std::set<std::string> names;  // below the folder, sorted
+  for (const char* below : {"", "additional_chat_templates/"}) {
+    std::error_code error;
+    for (fs::directory_iterator it(fs::path(folder) / below, error), end; !error && it != end;
+         it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (name[0] != '.' && ShapesText(name)) names.insert(below + name);
+    }
+  }
+  Sha256 hash;
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    std::error_code error;
+    const auto size = fs::file_size(path, error);
+    std::ifstream file(path, std::ios::binary);
+    if (error || !file || size > kTextFileBytesMax) {
+      return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
+                          absl::StrCat(path, " can't be read"));
+    }
+    std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    hash.Add(name);
+    hash.Add(TextValues(name, std::move(bytes)));
+  }
+  return absl::BytesToHexString(hash.Finish().substr(0, kFingerprintBytes));
+}
+
+std::string JoinedFingerprint(const std::string& weights, const std::string& text) {
+  return absl::StrCat(weights, kFingerprintSeparator, text);
+}
 
 absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
                                           const engine::WeightFiles& files) {

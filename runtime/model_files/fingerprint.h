@@ -22,4 +22,13 @@ inline constexpr size_t kSampleBytes = 256;
 absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
                                           const engine::WeightFiles& files);
 
+// One short text for what shapes a model's prompts and answers beside its weights: the tokenizer,
+// its special tokens, the chat template and generation_config.json, as far as they are there. Of
+// small JSON files the values count, not their layout nor the stamps that tools leave. The first 32
+// hex digits of a SHA-256. MODEL_FILE_BROKEN when a file can't be read.
+absl::StatusOr<std::string> TextDigestOf(const std::string& folder);
+
+// Both as one, "WEIGHTS.TEXT": two nodes have the same model exactly when this is equal.
+std::string JoinedFingerprint(const std::string& weights, const std::string& text);
+
 }  // namespace macrame::runtime

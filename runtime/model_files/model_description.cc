@@ -445,9 +445,11 @@ absl::Status Finish(const std::string& folder, const std::string& config,
                     const engine::WeightFiles& files, v1::ModelDescription& description) {
   description.set_name(fs::path(folder).lexically_normal().filename().string());
   description.set_path(folder);
-  auto fingerprint = FingerprintOf(config, files);
-  if (!fingerprint.ok()) return fingerprint.status();
-  description.set_fingerprint(*std::move(fingerprint));
+  const auto weights = FingerprintOf(config, files);
+  if (!weights.ok()) return weights.status();
+  const auto text = TextDigestOf(folder);
+  if (!text.ok()) return text.status();
+  description.set_fingerprint(JoinedFingerprint(*weights, *text));
   return absl::OkStatus();
 }
 

@@ -16,7 +16,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "proto/model_aliases.h"
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
+#include "runtime/model/weights/weight_files.h"
 #include "runtime/model_files/name_match.h"
 
 namespace macrame::runtime {
@@ -40,17 +42,43 @@ bool IsPath(const std::string& text) {
          text == "..";
 }
 
+// The same weights in forms that are not read where there are safetensors.
+bool IsForeignWeights(const std::string& name) {
+  for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}) {
+    if (absl::EndsWithIgnoreCase(name, ending)) return true;
+  }
+  return false;
+}
+
+// Files beside the weights that decide what the model computes, or what its text is.
+bool ShapesModel(const std::string& name) {
+  for (const char* ending : {".json", ".jinja", ".model", ".txt", ".tiktoken"}) {
+    if (absl::EndsWith(name, ending)) return true;
+  }
+  return false;
+}
+
+bool IsNamedBy(std::string_view fingerprint,
+               const absl::StatusOr<v1::ModelDescription>& description) {
+  return description.ok() && FingerprintNames(fingerprint, description->fingerprint());
+}
+
 // Names, sizes and times of the files that a description depends on, and their bytes.
 std::string StampOf(const std::string& folder, uint64_t* size_bytes) {
   std::vector<std::string> parts;
   std::error_code error;
   int entries = 0;
+  uint64_t beside = 0;  // weights that are not loaded, where others are
+  bool has_weights = false;
   *size_bytes = 0;
   const auto add = [&](const fs::path& path, const std::string& name) {
     struct stat info {};
     if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-    *size_bytes += static_cast<uint64_t>(info.st_size);
-    if (!absl::EndsWith(name, ".safetensors") && !absl::EndsWith(name, ".json")) return;
+    const bool is_shard = absl::EndsWith(name, ".safetensors");
+    const bool is_beside = is_shard ? engine::IsBesideWeights(name) : IsForeignWeights(name);
+    has_weights = has_weights || (is_shard && !is_beside);
+    (is_beside ? beside : *size_bytes) += static_cast<uint64_t>(info.st_size);
+    if (!is_shard && !ShapesModel(name)) return;
     parts.push_back(absl::StrCat(name, ":", info.st_size, ":", info.st_mtime, ":", info.st_ino));
   };
   for (fs::directory_iterator it(folder, error), end;
@@ -58,6 +86,7 @@ std::string StampOf(const std::string& folder, uint64_t* size_bytes) {
     add(it->path(), it->path().filename().string());
   }
   add(fs::path(folder) / "1_Pooling" / "config.json", "1_Pooling/config.json");
+  if (!has_weights) *size_bytes += beside;
   std::sort(parts.begin(), parts.end());
   return absl::StrJoin(parts, "\n");
 }
@@ -337,15 +366,12 @@ absl::StatusOr<ResolvedModel> ModelFolders::Find(std::string_view name,
                                                  std::string_view fingerprint) {
   Scan();
   const auto found = entries_.find(std::string(name));
-  if (found != entries_.end() && found->second.description.ok() &&
-      found->second.description->fingerprint() == fingerprint) {
+  if (found != entries_.end() && IsNamedBy(fingerprint, found->second.description)) {
     return Resolved(found->second, "");
   }
   // The same files under another name serve as well.
   for (const auto& [other, entry] : entries_) {
-    if (entry.description.ok() && entry.description->fingerprint() == fingerprint) {
-      return Resolved(entry, "");
-    }
+    if (IsNamedBy(fingerprint, entry.description)) return Resolved(entry, "");
   }
   std::string message = absl::StrCat("this node has no model ", std::string(name));
   if (found != entries_.end()) {

@@ -105,6 +105,23 @@ TEST_F(FileIntegrityTest, AShardSaysItselfHowLongItIs) {
   EXPECT_EQ(files.at("long.safetensors").state(), v1::MODEL_FILE_STATE_ALTERED);
 }
 
+// Bytes that were changed in the header say nothing of the file's length.
+TEST_F(FileIntegrityTest, AShardWhoseHeaderWasEditedIsAlteredAndNotCutShort) {
+  const std::string whole = Shard(1000);
+  const auto with = [&](size_t at, const std::string& bytes) {
+    std::string edited = whole;
+    return edited.replace(at, bytes.size(), bytes);
+  };
+  Write("size.safetensors", with(0, "\x7f"));
+  Write("large.safetensors", with(2, "\x01"));
+  Write("huge.safetensors", with(7, "\x01"));
+  Write("text.safetensors", with(10, "!!!"));
+  for (const auto& [name, file] : Read()) {
+    EXPECT_EQ(file.state(), v1::MODEL_FILE_STATE_ALTERED) << name;
+    EXPECT_THAT(file.note(), HasSubstr("header")) << name;
+  }
+}
+
 TEST_F(FileIntegrityTest, ShardsSayByTheirNamesHowManyTheyAre) {
   Write("model-00001-of-00003.safetensors", Shard(8));
   Write("model-00003-of-00003.safetensors", Shard(8));

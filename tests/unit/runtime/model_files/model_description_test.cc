@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
@@ -437,6 +438,42 @@ TEST(ModelDescription, FingerprintsTellModelsApartAndNothingElse) {
   config["rope_theta"] = 5e5;
   WriteModel(folder, config, SmallTensors());
   EXPECT_NE(DescribeModel(folder)->fingerprint(), one);
+}
+
+// A mended chat template is another model to whoever talks to it.
+TEST(ModelDescription, FingerprintsCountWhatShapesText) {
+  const std::string folder = MakeFolder("a");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  WriteFile(folder + "/tokenizer_config.json", R"({"eos_token": "</s>", "chat_template": "x"})");
+  const auto before = DescribeModel(folder);
+  ASSERT_TRUE(before.ok()) << before.status();
+  // Layout, stamps and files that shape no text count for nothing.
+  WriteFile(folder + "/tokenizer_config.json",
+            "{\"chat_template\": \"x\",\n \"transformers_version\": \"5\", \"eos_token\": \"</s>\"}");
+  WriteFile(folder + "/README.md", "hello");
+  EXPECT_EQ(DescribeModel(folder)->fingerprint(), before->fingerprint());
+  std::string last = before->fingerprint();
+  const std::pair<const char*, const char*> changes[] = {
+      {"tokenizer_config.json", R"({"eos_token": "</s>", "chat_template": "y"})"},
+      {"chat_template.jinja", "z"},
+      {"generation_config.json", R"({"temperature": 0.5})"},
+      {"special_tokens_map.json", R"({"bos_token": "<s>"})"},
+      {"tokenizer.json", R"({"model": 1})"},
+  };
+  for (const auto& [name, content] : changes) {
+    WriteFile(folder + "/" + name, content);
+    const auto after = DescribeModel(folder);
+    ASSERT_TRUE(after.ok()) << name << ": " << after.status();
+    EXPECT_TRUE(DifferInTextAlone(after->fingerprint(), last)) << name;
+    last = after->fingerprint();
+  }
+}
+
+TEST(ModelDescription, ATokenizerIsReadAsPythonReadsIt) {
+  const std::string folder = MakeFolder("a");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  WriteFile(folder + "/tokenizer.json", "\xEF\xBB\xBF{\"score\": -Infinity, \"n\": 1e999}");
+  EXPECT_TRUE(DescribeModel(folder).ok()) << DescribeModel(folder).status();
 }
 
 // Of layers with a state: which layers attend, and what the others keep of a sequence instead.

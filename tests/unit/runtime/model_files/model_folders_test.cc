@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
 #include "tests/unit/runtime/model_files/model_writer.h"
 
@@ -236,6 +237,34 @@ TEST(ModelFolders, FindsTheSameModelByItsFingerprint) {
   EXPECT_EQ(CodeOf(other), "MODEL_NOT_ON_NODE");
   EXPECT_THAT(std::string(other.status().message()), HasSubstr("other files"));
   EXPECT_THAT(std::string(folders.Find("x", "0123").status().message()), HasSubstr("has no model"));
+}
+
+// A copy with a mended template is not the other folder's model, whatever its weights are.
+TEST(ModelFolders, ACopyWithAnotherTemplateIsAnotherModel) {
+  const std::string root = MakeFolder("models");
+  Add(root + "/a");
+  Add(root + "/b");
+  WriteFile(root + "/b/chat_template.jinja", "mended");
+  ModelFolders folders({root});
+  const auto models = folders.Scan();
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_TRUE(DifferInTextAlone(models[0].fingerprint(), models[1].fingerprint()));
+  EXPECT_EQ(folders.Find("x", models[1].fingerprint())->model.path(), root + "/b");
+  EXPECT_EQ(folders.Find("b", WeightsPartOf(models[0].fingerprint()))->model.path(), root + "/b")
+      << "as orders of older versions name it";
+  // A template that changes is seen, though no JSON file has.
+  WriteFile(root + "/b/chat_template.jinja", "mended again");
+  EXPECT_NE(folders.Scan()[1].fingerprint(), models[1].fingerprint());
+}
+
+TEST(ModelFolders, WeightsThatAreNotLoadedAreNotCounted) {
+  const std::string root = MakeFolder("models");
+  Add(root + "/m");
+  ModelFolders folders({root});
+  const uint64_t before = folders.Scan()[0].size_bytes();
+  WriteFile(root + "/m/consolidated.safetensors", std::string(5000, 'x'));
+  WriteFile(root + "/m/pytorch_model.bin", std::string(7000, 'x'));
+  EXPECT_EQ(folders.Scan()[0].size_bytes(), before);
 }
 
 }  // namespace
