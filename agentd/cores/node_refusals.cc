@@ -1,15 +1,19 @@
 #include "agentd/cores/node_refusals.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/ids.h"
 #include "proto/reason_codes.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
 
 // These say no more than the plan does.
 bool IsAbsence(const v1::Reason& reason) {
-  return reason.code().empty() || reason.code() == reasons::kModelNotFound ||
-         reason.code() == reasons::kModelNotOnNode;
+  // Files that are there and are other ones have a remedy of their own.
+  const bool is_missing = reason.code() == reasons::kModelNotOnNode &&
+                          reason.remedy() == MakeReason(reason.code(), "").remedy();
+  return reason.code().empty() || reason.code() == reasons::kModelNotFound || is_missing;
 }
 
 void TellMore(const std::map<std::string, v1::Reason>& refusals, const std::string& subject,
@@ -21,7 +25,7 @@ void TellMore(const std::map<std::string, v1::Reason>& refusals, const std::stri
   *reason = found->second;
   reason->set_node_id(node);
   reason->set_message(
-      absl::StrCat(subject.empty() ? node : subject, ": ", found->second.message()));
+      absl::StrCat(subject.empty() ? ShortId(NodeId(node)) : subject, ": ", found->second.message()));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "planner/planner.h"
 #include "planner/served_by.h"
 #include "proto/backends.h"
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 
@@ -46,7 +47,7 @@ const v1::ModelDescription* Choose(const Answers& answers, const std::string& wa
   for (const auto& [node, answer] : answers) {
     if (!answer.ok()) continue;
     const std::string& fingerprint = answer->model().fingerprint();
-    if (!wanted.empty() && fingerprint != wanted) continue;
+    if (!wanted.empty() && !FingerprintNames(wanted, fingerprint)) continue;
     if (votes[fingerprint] > best_votes) {
       best = &answer->model();
       best_votes = votes[fingerprint];
@@ -81,9 +82,31 @@ bool DidNotAnswer(const Answers& answers, const NodeId& node) {
 }
 
 // What those that answered said instead.
-std::map<std::string, v1::Reason> RefusalsOf(const Answers& answers) {
+// Of nodes whose files of this name are not the chosen ones: a rank there would compute another
+// model, or, as the first one, another text.
+v1::Reason OtherFiles(const v1::ModelDescription& chosen, const v1::ModelDescription& other,
+                      const NodeId& node) {
+  const bool is_text = DifferInTextAlone(chosen.fingerprint(), other.fingerprint());
+  v1::Reason reason = MakeReason(
+      reasons::kModelNotOnNode,
+      absl::StrCat("it has ", chosen.name(), is_text ? " with the same weights and another "
+                                                     "tokenizer, chat template or "
+                                                     "generation_config.json"
+                                                     : " with other weights or another config"),
+      node.value());
+  reason.set_remedy(absl::StrCat(
+      "to use it, copy ", is_text ? "these files" : "the folder", " there from a node that has ",
+      chosen.path(), "; or load the other model by a name or path of its own"));
+  return reason;
+}
+
+std::map<std::string, v1::Reason> RefusalsOf(const Answers& answers,
+                                             const v1::ModelDescription& chosen) {
   std::map<std::string, v1::Reason> refusals;
   for (const auto& [node, answer] : answers) {
+    if (answer.ok() && answer->model().fingerprint() != chosen.fingerprint()) {
+      refusals[node.value()] = OtherFiles(chosen, answer->model(), node);
+    }
     if (!answer.ok() && !DidNotAnswer(answers, node)) {
       refusals[node.value()] = ReasonOf(answer.status());
     }
@@ -283,10 +306,22 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
     request.mutable_placement()->clear_transport();
     outcome.result = planner::PlanModel(request);
   }
-  NameNodeRefusals(RefusalsOf(asking->answers), &outcome.result);
+  const std::map<std::string, v1::Reason> refusals = RefusalsOf(asking->answers, *model);
+  NameNodeRefusals(refusals, &outcome.result);
   NameHolders(asking->order.deployment, holders, &outcome.result);
   if (outcome.result.has_plan()) {
     *outcome.result.mutable_plan()->add_reasons() = planner::ServedBy(*model);
+    // A plan without them is told of: their answers would have been others.
+    for (const NodeFacts& facts : views_.All()) {
+      const auto answer = asking->answers.find(facts.id);
+      const bool has_others = answer != asking->answers.end() && answer->second.ok() &&
+                              answer->second->model().fingerprint() != model->fingerprint();
+      if (!has_others) continue;
+      v1::Reason* left_out = outcome.result.mutable_plan()->add_reasons();
+      *left_out = refusals.at(facts.id.value());
+      left_out->set_message(
+          absl::StrCat(facts.identity.hostname(), " is left out: ", left_out->message()));
+    }
   }
   if (lacks_draft && outcome.result.has_plan()) {
     *outcome.result.mutable_plan()->add_reasons() = ReasonOf(no_draft);

@@ -9,6 +9,7 @@
 #include "agentd/cores/member_list.h"
 #include "agentd/cores/state_keys.h"
 #include "proto/backends.h"
+#include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
 #include "runtime/diagnosis/rank_messages.h"
 #include "transport/links/diagnosis.h"
@@ -172,6 +173,8 @@ void GangController::Carry(const PlanDeployment& effect) {
         if (outcome.ok()) {
           if (models_.size() >= kModelsRememberedMax) models_.clear();
           models_[outcome->model.fingerprint()] = outcome->model;
+          // As orders of older versions name it.
+          models_[std::string(WeightsPartOf(outcome->model.fingerprint()))] = outcome->model;
         }
         reconciler_.OnPlanned(name, outcome.ok() ? outcome->result : Refusal(outcome.status()),
                               parts_.dispatcher.Now());

@@ -1,6 +1,8 @@
 #include "cli/format/model_view.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@
 #include "cli/format/cluster_view.h"
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
+#include "proto/model_fingerprint.h"
 #include "proto/phase_words.h"
 #include "proto/reason_codes.h"
 #include "proto/replicas.h"
@@ -417,6 +420,33 @@ std::string LoadedView(const v1::ClusterStatus& status, int width, const Style& 
                      rows, width, style);
 }
 
+// The beginnings of both digests.
+std::string ShortFingerprint(const std::string& fingerprint) {
+  const std::string weights(WeightsPartOf(fingerprint).substr(0, 8));
+  const std::string text(TextPartOf(fingerprint).substr(0, 4));
+  return text.empty() ? fingerprint.substr(0, 12) : absl::StrCat(weights, ".", text);
+}
+
+// Models of one name whose weights are the same and whose text files are not: what they answer
+// depends on the node.
+std::string DifferentTexts(const v1::ListModelsResponse& models) {
+  std::string out;
+  std::set<std::string> told;
+  for (const v1::ModelEntry& model : models.models()) {
+    int alike = 0;
+    for (const v1::ModelEntry& other : models.models()) {
+      if (other.name() != model.name()) continue;
+      if (DifferInTextAlone(model.fingerprint(), other.fingerprint())) ++alike;
+    }
+    if (alike == 0 || !told.insert(model.name()).second) continue;
+    absl::StrAppend(&out, "\n", Printable(model.name()), " has the same weights and ", alike + 1,
+                    " different sets of text files (tokenizer, chat template, "
+                    "generation_config.json) on different nodes. A load takes one of them, and "
+                    "nodes that have it. Copy the right files to all.\n");
+  }
+  return out;
+}
+
 std::string ModelsView(const v1::ListModelsResponse& models, int width, const Style& style) {
   if (models.models().empty()) {
     return "No node has a model. Put a model's folder into one of the model folders.\n";
@@ -430,7 +460,7 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
              ? Cell(DeploymentWord(model.deployment().state()), ToneOf(model.deployment().state()))
              : Cell("not loaded", Tone::kDim),
          GiB(model.size_bytes()), Plural(model.node_ids_size(), "node"),
-         loaded ? ShapeText(model.deployment().plan()) : "-", model.fingerprint().substr(0, 12)});
+         loaded ? ShapeText(model.deployment().plan()) : "-", ShortFingerprint(model.fingerprint())});
   }
   return RenderTable({{"MODEL", false, 8, 16},
                       {"STATE"},
@@ -438,7 +468,8 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
                       {"FILES ON"},
                       {"SHAPE", false, 3, 8},
                       {"FINGERPRINT", false, 0}},
-                     rows, width, style);
+                     rows, width, style) +
+         DifferentTexts(models);
 }
 
 std::string PlanView(const v1::PlanResult& result, int width, const Style& style) {

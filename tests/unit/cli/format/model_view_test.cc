@@ -159,6 +159,21 @@ TEST(LoadedView, ANodeWithTwoRanksIsNamedOnce) {
   EXPECT_TRUE(Has(text, "4096 (8 bit)   41.2        2       7")) << text;
 }
 
+TEST(ModelsView, NodesWhoseTextFilesDifferAreTold) {
+  v1::ListModelsResponse models = SampleModels();
+  EXPECT_FALSE(Has(ModelsView(models, 140, Style()), "same weights"));
+  models.mutable_models(0)->set_fingerprint("0123456789abcdef.aaaa");
+  v1::ModelEntry& other = *models.add_models();
+  other = models.models(0);
+  other.clear_deployment();
+  other.set_fingerprint("0123456789abcdef.bbbb");
+  const std::string told = ModelsView(models, 140, Style());
+  EXPECT_TRUE(Has(told, "tiny has the same weights and 2 different sets of text files")) << told;
+  EXPECT_TRUE(Has(told, "01234567.aaaa")) << told;
+  other.set_fingerprint("fedcba9876543210.bbbb");
+  EXPECT_FALSE(Has(ModelsView(models, 140, Style()), "same weights")) << "another model";
+}
+
 TEST(ModelsView, SaysWhereToPutAModelWhenThereIsNone) {
   EXPECT_TRUE(Has(ModelsView(v1::ListModelsResponse(), 80, Style()), "model folders"));
   EXPECT_TRUE(Has(ModelsView(SampleModels(), 140, Style()), "not loaded"));
