@@ -214,6 +214,13 @@ absl::Status Agent::Impl::StartTrust() {
   const absl::StatusOr<ClusterTrust> trust = parts_.trust.Load();
   if (trust.ok()) return Join(*trust);
   if (!absl::IsNotFound(trust.status())) return trust.status();
+  lost_ = ReadMembershipRecord(config_.state_folder);
+  if (lost_.has_value()) {
+    const v1::Reason lost = LostMembership();
+    spdlog::critical("{}; {}", lost.message(), lost.remedy());
+    StartBeacons(std::nullopt);
+    return absl::OkStatus();
+  }
   spdlog::warn("no cluster secret at {}: this node stands alone until the file appears",
                config_.cluster_secret_file);
   StartBeacons(std::nullopt);
@@ -232,6 +239,13 @@ absl::Status Agent::Impl::Join(const ClusterTrust& trust) {
                parts_.trust.keeper() ? ", with its secret file" : "");
   for (const v1::Reason& reason : parts_.trust.Problems()) spdlog::error("{}", reason.message());
   joined_ = true;
+  lost_.reset();
+  const absl::Status kept = WriteMembershipRecord(
+      config_.state_folder, {config_.cluster_secret_file, trust.cluster_name});
+  if (!kept.ok()) {
+    spdlog::error("the next start needs --cluster-secret-file {}: {}", config_.cluster_secret_file,
+                  LogText(kept));
+  }
   parts_.revocations.SetAuthority(trust.node.authority_certificate_pem, trust.cluster_id);
   StartBeacons(discovery::BeaconTrust{trust.cluster_name, *fingerprint, trust.beacon_key});
   return absl::OkStatus();
@@ -449,7 +463,7 @@ void Agent::Impl::Tick() {
   parts_.beacons->Turn();
   WatchIdentity();
   WatchDials();
-  if (parts_.guard.is_sure()) {
+  if (parts_.guard.is_sure() && !lost_.has_value()) {
     parts_.leases.Tick();
     parts_.member_writer.Tick();
   }
@@ -577,7 +591,7 @@ void Agent::Impl::MembersChanged() {
   }
   parts_.election.SetBeside(parts_.members.Live());
   able_ = parts_.Able();
-  if (parts_.guard.is_sure()) parts_.leases.OnMembersChanged(able_, parts_.members.All());
+  if (parts_.guard.is_sure() && !lost_.has_value()) parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }
 
 void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
@@ -639,9 +653,25 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   return request;
 }
 
+v1::Reason Agent::Impl::LostMembership() const {
+  v1::Reason reason = MakeReason(
+      reasons::kNoSecret,
+      absl::StrCat("this node is a member of cluster '", lost_->cluster_name,
+                   "', and neither the secret file ", config_.cluster_secret_file,
+                   " nor the certificate beside it is there: it takes part in no cluster"),
+      parts_.self.value());
+  reason.set_remedy(absl::StrCat(
+      "put the file back, or start agentd with --cluster-secret-file and its new place, or join "
+      "with 'clusterctl cluster join'; to leave that cluster, remove ",
+      MembershipRecordPath(config_.state_folder), " and start agentd again"));
+  return reason;
+}
+
 std::vector<v1::Reason> Agent::Impl::Problems() const {
   std::vector<v1::Reason> problems;
-  if (!joined_) {
+  if (lost_.has_value()) {
+    problems.push_back(LostMembership());
+  } else if (!joined_) {
     problems.push_back(
         MakeReason(reasons::kNoSecret,
                    absl::StrCat("this node has no cluster secret and stands alone; it looks for ",

@@ -14,6 +14,7 @@
 
 #include "agentd/agent.h"
 #include "agentd/agent_parts.h"
+#include "agentd/config/membership_record.h"
 #include "agentd/cores/departure.h"
 
 namespace macrame::agentd {
@@ -81,6 +82,7 @@ class Agent::Impl {
   v1::HeartbeatRequest MakeHeartbeat();
   std::optional<v1::Reason> KeysReason() const;
   std::vector<v1::Reason> Problems() const;
+  v1::Reason LostMembership() const;
   void AddTrustProblems(std::vector<v1::Reason>& problems) const;
   void SendGoodbyes();
   DepartureView SeeDeparture();
@@ -93,6 +95,9 @@ class Agent::Impl {
   const Config config_;
   AgentParts parts_;
   bool joined_ = false;
+  // The cluster that this node is a member of, where its secret file and membership are gone. It
+  // leads no cluster of its own then.
+  std::optional<MembershipRecord> lost_;
   uint64_t renewal_ = 0;  // counts OnRenewed
   uint64_t heartbeat_sequence_ = 0;
   std::set<NodeId> able_;               // as the election knows it

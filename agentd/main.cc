@@ -22,6 +22,7 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/version.h"
 #include "agentd/config/config.h"
+#include "agentd/config/membership_record.h"
 #include "agentd/cores/sqlite_state_store.h"
 #include "agentd/logging.h"
 #include "agentd/machine_platform.h"
@@ -97,6 +98,7 @@ absl::StatusOr<LoadedConfig> LoadConfig(const Arguments& arguments) {
     if (!status.ok()) return status;
   }
   ExpandPaths(&config.values);
+  RecallSecretFile(&config);
   if (config.values.log_file.empty()) {
     config.values.log_file = transport::DefaultLogFile(config.values.state_folder);
   }
