@@ -47,6 +47,19 @@ int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
     std::this_thread::sleep_for(kAskAgain);
     response = client.JoinCluster(request);
   }
+  // Of the token's own cluster: what was asked for is so.
+  if (absl::IsAlreadyExists(response.status())) {
+    const std::string member = ReasonOf(response.status()).message();
+    if (run.wants_table()) {
+      *run.environment.out << Printable(member) << ".\n";
+    } else {
+      Json document = Document("JoinedCluster");
+      document["is_member_already"] = true;
+      document["message"] = member;
+      run.PrintDocument(document);
+    }
+    return kExitOk;
+  }
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {
     run.PrintDocument(Document("JoinedCluster", *response));

@@ -118,7 +118,7 @@ absl::StatusOr<v1::MemberList> WithoutMember(const StateTable& table, const std:
   std::set<NodeId> left = ValidIds(present.node_ids());
   if (!left.contains(node) && !known) {
     return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
-                        absl::StrCat("no member of this cluster has the id ", node.value()),
+                        absl::StrCat("no member of this cluster has the id ", ShortId(node)),
                         node.value());
   }
   if (live.contains(node)) {

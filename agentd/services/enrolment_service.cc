@@ -227,12 +227,23 @@ void EnrolmentService::Join(const v1::JoinClusterRequest& request,
   if (parts_.trust.loaded()) {
     const auto digest = transport::CertificateDigest(parts_.trust.authority_pem());
     const bool same = digest.ok() && *digest == token->authority_digest;
-    if (parts_.trust.keeper() || !same) {
+    if (!same) {
       return reply(
           ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kMemberAlready,
-                       same ? "this node has the secret file of that cluster already"
-                            : "this node is in another cluster than the one that the token is of",
+                       absl::StrCat("this node is in cluster '", parts_.trust.cluster_name(),
+                                    "', another one than the token is of"),
                        parts_.own.id().value()));
+    }
+    // A certificate that is good needs no other one; one that is not is renewed by joining again.
+    const bool is_renewed = !parts_.trust.keeper() && !parts_.trust.Problems().empty();
+    if (!is_renewed && !parts_.revocations.Has(parts_.own.id())) {
+      v1::Reason member = MakeReason(
+          reasons::kMemberAlready,
+          absl::StrCat("this machine is a member of cluster '", parts_.trust.cluster_name(),
+                       "' already: nothing was changed, and the token keeps its uses"),
+          parts_.own.id().value());
+      member.set_remedy("no action needed");
+      return reply(ReasonStatus(absl::StatusCode::kAlreadyExists, member));
     }
   }
   if (joining_) {

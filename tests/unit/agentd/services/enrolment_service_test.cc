@@ -119,15 +119,21 @@ TEST_F(EnrolmentServiceTest, NobodyIsApprovedWhoDoesNotAsk) {
     const auto refused = Ask(0, kApproveNode, request);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(CodeOf(refused), reasons::kInternal) << refused.status();
+    EXPECT_THAT(ReasonOf(refused.status()).message(), HasSubstr("waiting are: none"));
+    EXPECT_THAT(ReasonOf(refused.status()).remedy(), HasSubstr("cluster join"));
   }
 }
 
-TEST_F(EnrolmentServiceTest, AMemberDoesNotJoinAgainAndATokenIsOne) {
+TEST_F(EnrolmentServiceTest, AMemberThatJoinsAgainIsToldSoAndATokenIsOne) {
   BeginWithSecret(2);
   v1::JoinClusterRequest request;
   request.set_token(Token(0, 60, 1)->token());
-  const auto again = Ask(0, kJoinCluster, request);
-  EXPECT_EQ(CodeOf(again), reasons::kMemberAlready);
+  for (const int at : {0, 1}) {  // the keeper, and a node with a membership
+    const auto again = Ask(at, kJoinCluster, request);
+    EXPECT_EQ(again.status().code(), absl::StatusCode::kAlreadyExists) << again.status();
+    EXPECT_EQ(CodeOf(again), reasons::kMemberAlready);
+    EXPECT_THAT(ReasonOf(again.status()).message(), HasSubstr("member of cluster 'home'"));
+  }
   for (const std::string& text :
        {std::string(), std::string("hello"), request.token().substr(0, request.token().size() / 2),
         std::string(100'000, 'a')}) {
