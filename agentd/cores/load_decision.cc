@@ -66,6 +66,22 @@ std::string DeploymentNameOf(const v1::LoadModelRequest& request,
   return absl::StrReplaceAll(model.name(), {{"#", "-"}});
 }
 
+v1::PlacementOptions WithKeptOptions(const v1::PlacementOptions& named,
+                                     const v1::Deployment* present) {
+  if (present == nullptr || named.ByteSizeLong() == 0) return named;
+  v1::PlacementOptions kept = present->placement();
+  // Nodes that are named go before those that were, and before a number of ranks that they lack.
+  if (named.node_ids_size() > 0) {
+    kept.clear_node_ids();
+    kept.clear_excluded_node_ids();
+    const bool has_too_few = kept.world_size() > static_cast<uint32_t>(named.node_ids_size());
+    if (has_too_few) kept.clear_world_size();
+  }
+  if (named.excluded_node_ids_size() > 0) kept.clear_excluded_node_ids();
+  kept.MergeFrom(named);
+  return kept;
+}
+
 LoadDecision DecideLoad(const PlannedLoad& load, const ClusterView& state) {
   const v1::LoadModelRequest& request = load.request;
   LoadDecision decision;

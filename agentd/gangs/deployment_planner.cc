@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/default_context.h"
 #include "agentd/cores/node_refusals.h"
 #include "agentd/cores/preemption.h"
 #include "agentd/cores/speed_learner.h"
@@ -296,7 +297,10 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.usable = UsableNodes(request);
-  outcome.result = PlanForAllReplicas(request, RoomFor(asking->order), planner::PlanModel(request));
+  const auto plan = [&](const v1::PlanRequest& of) {
+    return PlanForAllReplicas(of, RoomFor(asking->order), planner::PlanModel(of));
+  };
+  outcome.result = PlanWithLongerContext(request, plan(request), plan);
   if (outcome.result.failure().code() == reasons::kMemoryShort) {
     outcome.result = Preempt(request, RoomFor(asking->order), state, std::move(outcome.result));
   }

@@ -302,6 +302,15 @@ absl::Status ClusterService::CheckNotStopped() const {
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, *PausedReason(desired));
 }
 
+// Of what is served already only what the order names changes; true: it is to be planned so.
+bool ClusterService::KeepOptions(const std::string& name, v1::LoadModelRequest& request) const {
+  const v1::PlacementOptions kept =
+      WithKeptOptions(request.placement(), parts_.replicator.desired().FindDeployment(name));
+  if (kept.SerializeAsString() == request.placement().SerializeAsString()) return false;
+  *request.mutable_placement() = kept;
+  return true;
+}
+
 void ClusterService::TryLoad(LoadAttempt attempt) {
   const MonotonicTime begun = parts_.dispatcher.Now();
   if (!parts_.election.Leading(begun).has_value()) {
@@ -324,9 +333,11 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
   order.may_reuse_answers = attempt.is_repeated;
   attempt.is_repeated = true;
   parts_.planner.Plan(order, [this, attempt = std::move(attempt), may_unload,
-                              unused = order.unused](absl::StatusOr<PlanOutcome> outcome) {
+                              unused =
+                                  order.unused](absl::StatusOr<PlanOutcome> outcome) mutable {
     if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
     const std::string name = DeploymentNameOf(attempt.request, outcome->model);
+    if (KeepOptions(name, attempt.request)) return TryLoad(std::move(attempt));
     const MonotonicTime now = parts_.dispatcher.Now();
     const std::vector<std::string> go = UnusedToUnload(outcome->result, unused);
     UnusedQuestion question;
@@ -522,6 +533,32 @@ void ClusterService::MarkNodeHere(const v1::MarkNodeRequest& request,
                         AnswerWhenWritten(reply, change->response));
 }
 
+// To load it, as the reason's own remedy says, is not what was meant.
+absl::Status ClusterService::NothingToUnload(const std::string& name) const {
+  constexpr size_t kNamesMax = 16;
+  ClusterView state;
+  FillFromState(parts_.replicator.desired(), state);
+  std::set<std::string> names;
+  for (const v1::Deployment& deployment : state.deployments) {
+    // Which models other tenants have is their own affair.
+    if (deployment.placement().tenant().empty()) {
+      names.insert(DeploymentOfReplica(deployment.name()));
+    }
+  }
+  std::vector<std::string> served(names.begin(), names.end());
+  const size_t more = served.size() > kNamesMax ? served.size() - kNamesMax : 0;
+  served.resize(served.size() - more);
+  v1::Reason reason =
+      MakeReason(reasons::kModelNotLoaded,
+                 absl::StrCat("no model is served as '", name, "'; served are: ",
+                              served.empty() ? "none" : absl::StrJoin(served, ", "),
+                              more == 0 ? "" : absl::StrCat(", and ", more, " more")));
+  reason.set_remedy(served.empty()
+                        ? "nothing is left to unload"
+                        : "give one of these names: 'clusterctl ps' shows what each one holds");
+  return ReasonStatus(absl::StatusCode::kNotFound, reason);
+}
+
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
   if (parts_.replicator.desired().stopped().contains(name)) {
     // It is not loaded, and is not to be when the cluster is started.
@@ -529,8 +566,7 @@ void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelRe
                                     AnswerWhenWritten(reply, v1::UnloadModelResponse()));
   }
   if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
-    return reply(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
-                              absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
+    return reply(NothingToUnload(name.substr(0, kDeploymentNameBytesMax)));
   }
   parts_.replicator.Remove(DeploymentKey(name), "",
                            [this, name, reply](const absl::Status& status) {

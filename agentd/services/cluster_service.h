@@ -110,7 +110,9 @@ class ClusterService {
   bool WriteWaiting(const LoadAttempt& attempt, const std::string& why);
   void AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use);
   PlanOrder OrderFor(const std::string& name) const;
+  bool KeepOptions(const std::string& name, v1::LoadModelRequest& request) const;
   bool HasGivenUp(const std::string& name) const;
+  absl::Status NothingToUnload(const std::string& name) const;
   void LoadPlanned(const LoadAttempt& attempt, const PlanOutcome& outcome);
   // Unloads those of `names`, which a load named `name` needs the memory of, one after the other,
   // up to one that is in use again.

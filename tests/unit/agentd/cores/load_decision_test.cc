@@ -140,6 +140,36 @@ TEST_F(LoadDecisionTest, MoreReplicasThanNodesAreRefusedBeforeAnythingChanges) {
   EXPECT_TRUE(Decide().wanted.has_value());
 }
 
+TEST(KeptOptions, WhatIsNotNamedStays) {
+  v1::Deployment present;
+  present.mutable_placement()->set_world_size(3);
+  present.mutable_placement()->set_kv_bits(8);
+  present.mutable_placement()->add_excluded_node_ids("a");
+  v1::PlacementOptions named;
+  EXPECT_EQ(WithKeptOptions(named, &present).SerializeAsString(), "") << "asks for nothing else";
+  named.set_context_length(8192);
+  const v1::PlacementOptions kept = WithKeptOptions(named, &present);
+  EXPECT_EQ(kept.context_length(), 8192u);
+  EXPECT_EQ(kept.world_size(), 3u) << "three ranks stay three";
+  EXPECT_EQ(kept.kv_bits(), 8u);
+  EXPECT_EQ(kept.excluded_node_ids_size(), 1);
+  EXPECT_EQ(WithKeptOptions(named, nullptr).SerializeAsString(), named.SerializeAsString());
+}
+
+TEST(KeptOptions, NodesThatAreNamedGoBeforeThoseThatWere) {
+  v1::Deployment present;
+  present.mutable_placement()->set_world_size(3);
+  present.mutable_placement()->add_node_ids("a");
+  present.mutable_placement()->add_excluded_node_ids("b");
+  v1::PlacementOptions named;
+  named.add_node_ids("b");
+  const v1::PlacementOptions kept = WithKeptOptions(named, &present);
+  ASSERT_EQ(kept.node_ids_size(), 1);
+  EXPECT_EQ(kept.node_ids(0), "b");
+  EXPECT_EQ(kept.excluded_node_ids_size(), 0);
+  EXPECT_EQ(kept.world_size(), 0u) << "one node has no three ranks";
+}
+
 TEST(UnusedStep, WithoutLeaveOrNeedOfMemoryThePlanIsTaken) {
   UnusedQuestion question;
   question.is_short = true;

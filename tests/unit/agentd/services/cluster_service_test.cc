@@ -308,7 +308,11 @@ TEST_F(ClusterServiceTest, AnUnloadedModelHasNoRanksWhenTheAnswerComes) {
     const auto refused = Unload(Follower(), name);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
     EXPECT_EQ(CodeOf(refused), reasons::kModelNotLoaded);
+    EXPECT_THAT(ReasonOf(refused.status()).remedy(), ::testing::Not(::testing::HasSubstr("load it")));
   }
+  LoadAndWait("m1");
+  const auto refused = Unload(Follower(), "m2");
+  EXPECT_THAT(ReasonOf(refused.status()).message(), ::testing::HasSubstr("served are: m1"));
 }
 
 // A node with a rank died a moment ago: the model is unloaded all the same, and does not come back
