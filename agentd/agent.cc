@@ -591,7 +591,8 @@ void Agent::Impl::MembersChanged() {
   }
   parts_.election.SetBeside(parts_.members.Live());
   able_ = parts_.Able();
-  if (parts_.guard.is_sure() && !lost_.has_value()) parts_.leases.OnMembersChanged(able_, parts_.members.All());
+  if (parts_.guard.is_sure() && !lost_.has_value())
+    parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }
 
 void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {

@@ -76,7 +76,9 @@ absl::StatusOr<std::vector<std::string>> ResolveEach(const v1::ClusterStatus& st
 }
 
 void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
-  command->add_option("--context", options->context, "Tokens of prompt and answer together (default: by free memory, up to the model's)")
+  command
+      ->add_option("--context", options->context,
+                   "Tokens of prompt and answer together (default: by free memory)")
       ->check(CLI::Range(1u, kContextMax));
   command->add_option("--parallelism", options->parallelism, "How the model is split")
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));

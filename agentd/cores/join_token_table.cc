@@ -143,14 +143,14 @@ absl::StatusOr<JoinAsker> JoinTokenTable::Approve(const std::string& name, Monot
       absl::StrAppend(&waiting, waiting.empty() ? "" : ", ", wait.asker.hostname, " (",
                       wait.asker.node.value().substr(0, 8), ")");
     }
-    v1::Reason reason = MakeReason(
-        reasons::kNodeNotFound,
-        absl::StrCat("no node '", name, "' waits here to be approved; waiting are: ",
-                     waiting.empty() ? "none" : waiting));
-    reason.set_remedy(waiting.empty()
-                          ? "run 'clusterctl cluster join TOKEN' on the new machine first, and this "
-                            "command where the token was made"
-                          : "give one of these names, or the first digits of its id");
+    v1::Reason reason =
+        MakeReason(reasons::kNodeNotFound,
+                   absl::StrCat("no node '", name, "' waits here to be approved; waiting are: ",
+                                waiting.empty() ? "none" : waiting));
+    reason.set_remedy(
+        waiting.empty() ? "run 'clusterctl cluster join TOKEN' on the new machine first, and this "
+                          "command where the token was made"
+                        : "give one of these names, or the first digits of its id");
     return ReasonStatus(absl::StatusCode::kNotFound, reason);
   }
   const Wait& wait = waiting_.at(*found);

@@ -20,7 +20,8 @@ std::string DeploymentNameOf(const v1::LoadModelRequest& request,
                              const v1::ModelDescription& model);
 
 // The options of a load of what is served already: those that it names, and of the rest those that
-// the deployment has. An order without options asks for nothing else. `present` null: what is named.
+// the deployment has. An order without options asks for nothing else. `present` null: what is
+// named.
 v1::PlacementOptions WithKeptOptions(const v1::PlacementOptions& named,
                                      const v1::Deployment* present);
 

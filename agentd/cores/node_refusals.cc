@@ -24,8 +24,8 @@ void TellMore(const std::map<std::string, v1::Reason>& refusals, const std::stri
   const std::string node = reason->node_id();
   *reason = found->second;
   reason->set_node_id(node);
-  reason->set_message(
-      absl::StrCat(subject.empty() ? ShortId(NodeId(node)) : subject, ": ", found->second.message()));
+  reason->set_message(absl::StrCat(subject.empty() ? ShortId(NodeId(node)) : subject, ": ",
+                                   found->second.message()));
 }
 
 }  // namespace

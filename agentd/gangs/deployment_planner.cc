@@ -88,16 +88,16 @@ bool DidNotAnswer(const Answers& answers, const NodeId& node) {
 v1::Reason OtherFiles(const v1::ModelDescription& chosen, const v1::ModelDescription& other,
                       const NodeId& node) {
   const bool is_text = DifferInTextAlone(chosen.fingerprint(), other.fingerprint());
-  v1::Reason reason = MakeReason(
-      reasons::kModelNotOnNode,
-      absl::StrCat("it has ", chosen.name(), is_text ? " with the same weights and another "
-                                                     "tokenizer, chat template or "
-                                                     "generation_config.json"
-                                                     : " with other weights or another config"),
-      node.value());
-  reason.set_remedy(absl::StrCat(
-      "to use it, copy ", is_text ? "these files" : "the folder", " there from a node that has ",
-      chosen.path(), "; or load the other model by a name or path of its own"));
+  v1::Reason reason = MakeReason(reasons::kModelNotOnNode,
+                                 absl::StrCat("it has ", chosen.name(),
+                                              is_text ? " with the same weights and another "
+                                                        "tokenizer, chat template or "
+                                                        "generation_config.json"
+                                                      : " with other weights or another config"),
+                                 node.value());
+  reason.set_remedy(absl::StrCat("to use it, copy ", is_text ? "these files" : "the folder",
+                                 " there from a node that has ", chosen.path(),
+                                 "; or load the other model by a name or path of its own"));
   return reason;
 }
 

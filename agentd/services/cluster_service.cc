@@ -333,8 +333,7 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
   order.may_reuse_answers = attempt.is_repeated;
   attempt.is_repeated = true;
   parts_.planner.Plan(order, [this, attempt = std::move(attempt), may_unload,
-                              unused =
-                                  order.unused](absl::StatusOr<PlanOutcome> outcome) mutable {
+                              unused = order.unused](absl::StatusOr<PlanOutcome> outcome) mutable {
     if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
     const std::string name = DeploymentNameOf(attempt.request, outcome->model);
     if (KeepOptions(name, attempt.request)) return TryLoad(std::move(attempt));
@@ -548,11 +547,11 @@ absl::Status ClusterService::NothingToUnload(const std::string& name) const {
   std::vector<std::string> served(names.begin(), names.end());
   const size_t more = served.size() > kNamesMax ? served.size() - kNamesMax : 0;
   served.resize(served.size() - more);
-  v1::Reason reason =
-      MakeReason(reasons::kModelNotLoaded,
-                 absl::StrCat("no model is served as '", name, "'; served are: ",
-                              served.empty() ? "none" : absl::StrJoin(served, ", "),
-                              more == 0 ? "" : absl::StrCat(", and ", more, " more")));
+  v1::Reason reason = MakeReason(
+      reasons::kModelNotLoaded,
+      absl::StrCat("no model is served as '", name,
+                   "'; served are: ", served.empty() ? "none" : absl::StrJoin(served, ", "),
+                   more == 0 ? "" : absl::StrCat(", and ", more, " more")));
   reason.set_remedy(served.empty()
                         ? "nothing is left to unload"
                         : "give one of these names: 'clusterctl ps' shows what each one holds");

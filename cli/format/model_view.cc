@@ -454,13 +454,13 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
   std::vector<std::vector<Cell>> rows;
   for (const v1::ModelEntry& model : models.models()) {
     const bool loaded = model.has_deployment();
-    rows.push_back(
-        {model.name(),
-         loaded
-             ? Cell(DeploymentWord(model.deployment().state()), ToneOf(model.deployment().state()))
-             : Cell("not loaded", Tone::kDim),
-         GiB(model.size_bytes()), Plural(model.node_ids_size(), "node"),
-         loaded ? ShapeText(model.deployment().plan()) : "-", ShortFingerprint(model.fingerprint())});
+    rows.push_back({model.name(),
+                    loaded ? Cell(DeploymentWord(model.deployment().state()),
+                                  ToneOf(model.deployment().state()))
+                           : Cell("not loaded", Tone::kDim),
+                    GiB(model.size_bytes()), Plural(model.node_ids_size(), "node"),
+                    loaded ? ShapeText(model.deployment().plan()) : "-",
+                    ShortFingerprint(model.fingerprint())});
   }
   return RenderTable({{"MODEL", false, 8, 16},
                       {"STATE"},

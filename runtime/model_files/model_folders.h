@@ -101,8 +101,9 @@ class ModelFolders {
   };
   absl::StatusOr<Located> Locate(const std::string& name_or_path);
 
-  // The same model as another node has it, its text files too: by name and fingerprint. MODEL_NOT_ON_NODE when this
-  // node has none of that name, or one of another fingerprint (the message tells the two apart).
+  // The same model as another node has it, its text files too: by name and fingerprint.
+  // MODEL_NOT_ON_NODE when this node has none of that name, or one of another fingerprint (the
+  // message tells the two apart).
   absl::StatusOr<ResolvedModel> Find(std::string_view name, std::string_view fingerprint);
 
  private:

@@ -256,8 +256,7 @@ namespace {
 
 // What transformers puts behind every text for some tokenizers, whose tokenizer.json need not say.
 std::optional<int32_t> EndTokenOf(const std::string& folder, const text::Tokenizer& tokenizer) {
-  const auto config =
-      ParsePythonJson(ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")));
+  const auto config = ParsePythonJson(ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")));
   if (!config.is_object() || config.value("add_eos_token", nlohmann::json()) != true) {
     return std::nullopt;
   }

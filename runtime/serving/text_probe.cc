@@ -19,8 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kProbe = "Hello! 1 + 1 = 2";
 
 absl::Status Broken(std::string_view code, const std::string& path, std::string_view what) {
-  v1::Reason reason =
-      MakeReason(std::string(code), absl::StrCat(path, ": ", std::string(what)));
+  v1::Reason reason = MakeReason(std::string(code), absl::StrCat(path, ": ", std::string(what)));
   reason.set_remedy(absl::StrCat("compare ", fs::path(path).filename().string(),
                                  " with the source's, put a whole one in its place, and load the "
                                  "model again"));

@@ -8,9 +8,7 @@ namespace macrame::runtime::engine {
 
 using nlohmann::json;
 
-json ParseConfigJson(std::string_view text) {
-  return ParsePythonJson(text, kConfigDepthMax);
-}
+json ParseConfigJson(std::string_view text) { return ParsePythonJson(text, kConfigDepthMax); }
 
 absl::StatusOr<json> ParseConfigObject(std::string_view text, const std::string& folder) {
   bool too_deep = false;

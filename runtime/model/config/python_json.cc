@@ -107,8 +107,7 @@ class Rewriter {
     // Short ones without an exponent can't be too large.
     const bool may_be_large =
         number.size() > 300 || number.find_first_of("eE") != std::string::npos;
-    if (may_be_large && IsJsonNumber(number) &&
-        std::isinf(std::strtod(number.c_str(), nullptr))) {
+    if (may_be_large && IsJsonNumber(number) && std::isinf(std::strtod(number.c_str(), nullptr))) {
       out_ += Marked(number[0] == '-' ? "-Infinity" : kInfinity);
     } else {
       out_ += number;
@@ -177,8 +176,7 @@ json ParsePythonJson(std::string_view text, int depth_max, bool* is_too_deep) {
     too_deep = too_deep || (depth_max > 0 && depth > depth_max);
     return !too_deep;
   };
-  json parsed =
-      json::parse(Rewriter(text).Run(), is_shallow, /*allow_exceptions=*/false);
+  json parsed = json::parse(Rewriter(text).Run(), is_shallow, /*allow_exceptions=*/false);
   if (is_too_deep != nullptr) *is_too_deep = too_deep;
   if (too_deep || parsed.is_discarded() || !PutNumbers(parsed)) {
     return json(json::value_t::discarded);

@@ -63,7 +63,8 @@ void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& ou
 // "sliding_window" for all layers but every `pattern`th.
 void ReadPeriodicWindows(const nlohmann::json& config, int pattern, ModelConfig& out);
 // EXAONE's windows, whose layers alone turn their heads: as "layer_types" says, or by
-// "sliding_window_pattern", "LLLG" or 4: three local layers, a global one, over and over (exaone.cc).
+// "sliding_window_pattern", "LLLG" or 4: three local layers, a global one, over and over
+// (exaone.cc).
 void ReadExaoneWindows(const nlohmann::json& config, int pattern_unless_said, ModelConfig& out);
 // MODEL_FORMAT_UNSUPPORTED unless it is missing or `only`: a router's choice that the engine has
 // but one of.

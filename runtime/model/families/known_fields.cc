@@ -57,9 +57,9 @@ bool IsOf(std::string_view families, std::string_view type) {
 }
 
 [[noreturn]] void Refuse(const char* field, const std::string& said, const std::string& what) {
-  ConfigError error{reasons::kModelFormatUnsupported,
-                    absl::StrCat("'", field, "' is ", said, ": ", what,
-                                 ", which rankd does not compute")};
+  ConfigError error{
+      reasons::kModelFormatUnsupported,
+      absl::StrCat("'", field, "' is ", said, ": ", what, ", which rankd does not compute")};
   error.remedy = absl::StrCat(
       "the files are as their makers published them; load another model, or a version of this one "
       "without '",

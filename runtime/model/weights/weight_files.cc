@@ -109,10 +109,12 @@ absl::Status CheckAdapters(const std::string& folder) {
         reasons::kModelFormatUnsupported,
         absl::StrCat(folder, "/", name,
                      " is an adapter (LoRA or the like), which rankd does not apply to weights"));
-    reason.set_remedy(absl::StrCat(
-        "merge it into a model of its own ('python3 -m mlx_lm fuse --model ", folder,
-        " --adapter-path ", folder, " --save-path NEW_FOLDER', or PEFT's merge_and_unload) and "
-        "load that, or move ", name, " out of the folder to serve the model without it"));
+    reason.set_remedy(
+        absl::StrCat("merge it into a model of its own ('python3 -m mlx_lm fuse --model ", folder,
+                     " --adapter-path ", folder,
+                     " --save-path NEW_FOLDER', or PEFT's merge_and_unload) and "
+                     "load that, or move ",
+                     name, " out of the folder to serve the model without it"));
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
   }
   return absl::OkStatus();
@@ -295,10 +297,10 @@ bool AreAlike(const StoredTensor& one, const StoredTensor& other) {
 }
 
 absl::Status Ambiguous(const StoredTensor& tensor, const std::string& path) {
-  v1::Reason reason = MakeReason(
-      reasons::kModelFormatUnsupported,
-      absl::StrCat("tensor '", tensor.name, "' is in ", tensor.file, " and, with other numbers, in ",
-                   path, ": which one is the model's can't be told"));
+  v1::Reason reason = MakeReason(reasons::kModelFormatUnsupported,
+                                 absl::StrCat("tensor '", tensor.name, "' is in ", tensor.file,
+                                              " and, with other numbers, in ", path,
+                                              ": which one is the model's can't be told"));
   reason.set_remedy(
       "move the file that is not the model's out of the folder (of two copies of one model, keep "
       "one), and load it again");

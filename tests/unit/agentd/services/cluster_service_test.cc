@@ -308,7 +308,8 @@ TEST_F(ClusterServiceTest, AnUnloadedModelHasNoRanksWhenTheAnswerComes) {
     const auto refused = Unload(Follower(), name);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
     EXPECT_EQ(CodeOf(refused), reasons::kModelNotLoaded);
-    EXPECT_THAT(ReasonOf(refused.status()).remedy(), ::testing::Not(::testing::HasSubstr("load it")));
+    EXPECT_THAT(ReasonOf(refused.status()).remedy(),
+                ::testing::Not(::testing::HasSubstr("load it")));
   }
   LoadAndWait("m1");
   const auto refused = Unload(Follower(), "m2");

@@ -448,8 +448,9 @@ TEST(ModelDescription, FingerprintsCountWhatShapesText) {
   const auto before = DescribeModel(folder);
   ASSERT_TRUE(before.ok()) << before.status();
   // Layout, stamps and files that shape no text count for nothing.
-  WriteFile(folder + "/tokenizer_config.json",
-            "{\"chat_template\": \"x\",\n \"transformers_version\": \"5\", \"eos_token\": \"</s>\"}");
+  WriteFile(
+      folder + "/tokenizer_config.json",
+      "{\"chat_template\": \"x\",\n \"transformers_version\": \"5\", \"eos_token\": \"</s>\"}");
   WriteFile(folder + "/README.md", "hello");
   EXPECT_EQ(DescribeModel(folder)->fingerprint(), before->fingerprint());
   std::string last = before->fingerprint();

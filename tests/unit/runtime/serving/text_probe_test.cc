@@ -24,7 +24,8 @@ class TextProbeTest : public ::testing::Test {
     folder_ = text::NewFolder("probe");
     std::filesystem::copy(text::Fixture("byte_level"), folder_,
                           std::filesystem::copy_options::recursive);
-    Write("chat_template.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+    Write("chat_template.jinja",
+          "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
   }
   void Write(const std::string& name, const std::string& content) {
     std::ofstream(folder_ + "/" + name, std::ios::binary | std::ios::trunc) << content;
@@ -45,8 +46,9 @@ class TextProbeTest : public ::testing::Test {
 TEST_F(TextProbeTest, AWholeFolderPasses) { EXPECT_EQ(Refusal(), ""); }
 
 TEST_F(TextProbeTest, WhatPythonReadsPasses) {
-  Write("generation_config.json",
-        "\xEF\xBB\xBF{\"temperature\": 0.5, \"do_sample\": true, \"x\": NaN, \"temperature\": 0.25}");
+  Write(
+      "generation_config.json",
+      "\xEF\xBB\xBF{\"temperature\": 0.5, \"do_sample\": true, \"x\": NaN, \"temperature\": 0.25}");
   EXPECT_EQ(Refusal(), "");
   EXPECT_EQ((*LoadModelText(folder_))->sampling_defaults.temperature, 0.25);
 }
@@ -59,8 +61,7 @@ TEST_F(TextProbeTest, ABrokenGenerationConfigIsNamed) {
 
 TEST_F(TextProbeTest, ABrokenTokenizerConfigIsNamed) {
   Write("tokenizer_config.json", "<html>404</html>");
-  EXPECT_THAT(Refusal(),
-              AllOf(HasSubstr("TOKENIZER_INVALID"), HasSubstr("tokenizer_config.json")));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("TOKENIZER_INVALID"), HasSubstr("tokenizer_config.json")));
 }
 
 TEST_F(TextProbeTest, ATemplateThatDoesNotCompileIsNamed) {

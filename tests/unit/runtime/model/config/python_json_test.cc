@@ -58,9 +58,26 @@ TEST(PythonJsonTest, HalvesOfSurrogatePairsAreReplaced) {
 }
 
 TEST(PythonJsonTest, WhatPythonRefusesIsRefused) {
-  for (const char* text :
-       {"", "{", "{}x", "nan", "inf", "-NaN", "+1", "01", "1.", ".5", "1e", "1Infinity", "[NaNNaN]",
-        "{NaN: 1}", "{'a': 1}", "[1,]", "// c\n1", "[\"\n\"]", "[InfinityInfinity]", "--1"}) {
+  for (const char* text : {"",
+                           "{",
+                           "{}x",
+                           "nan",
+                           "inf",
+                           "-NaN",
+                           "+1",
+                           "01",
+                           "1.",
+                           ".5",
+                           "1e",
+                           "1Infinity",
+                           "[NaNNaN]",
+                           "{NaN: 1}",
+                           "{'a': 1}",
+                           "[1,]",
+                           "// c\n1",
+                           "[\"\n\"]",
+                           "[InfinityInfinity]",
+                           "--1"}) {
     EXPECT_TRUE(ParsePythonJson(text).is_discarded()) << text;
   }
 }

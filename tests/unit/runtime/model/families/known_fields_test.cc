@@ -25,10 +25,10 @@ using ::testing::Not;
 
 // What families need beside the sizes that all have, where family_model.h has no config of theirs.
 json Extras() {
-  json latent = {{"kv_lora_rank", 32},     {"q_lora_rank", 48},      {"qk_nope_head_dim", 32},
-                 {"qk_rope_head_dim", 16}, {"v_head_dim", 32},       {"n_routed_experts", 8},
-                 {"n_shared_experts", 1},  {"num_experts_per_tok", 2},
-                 {"moe_intermediate_size", 96}};
+  json latent = {
+      {"kv_lora_rank", 32},     {"q_lora_rank", 48},        {"qk_nope_head_dim", 32},
+      {"qk_rope_head_dim", 16}, {"v_head_dim", 32},         {"n_routed_experts", 8},
+      {"n_shared_experts", 1},  {"num_experts_per_tok", 2}, {"moe_intermediate_size", 96}};
   json indexed = latent;
   indexed.update({{"index_topk", 8}, {"index_n_heads", 4}, {"index_head_dim", 32}});
   const json vision = {{"text_config", {{"head_dim", 32}}}};
@@ -37,8 +37,11 @@ json Extras() {
           {"glm4_moe_lite", latent},
           {"deepseek_v32", indexed},
           {"glm_moe_dsa", indexed},
-          {"qwen2_moe", {{"num_experts", 4}, {"num_experts_per_tok", 2},
-                         {"moe_intermediate_size", 96}, {"shared_expert_intermediate_size", 96}}},
+          {"qwen2_moe",
+           {{"num_experts", 4},
+            {"num_experts_per_tok", 2},
+            {"moe_intermediate_size", 96},
+            {"shared_expert_intermediate_size", 96}}},
           {"gpt_oss", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}}},
           {"gemma3_text", {{"sliding_window", 24}, {"sliding_window_pattern", 2}}},
           {"qwen3_vl", vision}};
@@ -128,9 +131,8 @@ TEST(KnownFieldsTest, SharedIndexersAreRefusedBeforeWeightsAreLookedAt) {
 }
 
 TEST(KnownFieldsTest, LlamaHasWindowsWhereItsLayersNameThem) {
-  const ModelConfig read =
-      Read(With("llama", {{"sliding_window", 16},
-                          {"layer_types", {"sliding_attention", "full_attention"}}}));
+  const ModelConfig read = Read(With(
+      "llama", {{"sliding_window", 16}, {"layer_types", {"sliding_attention", "full_attention"}}}));
   EXPECT_EQ(read.sliding_windows, (std::vector<int>{16, 0}));
   EXPECT_EQ(Read(With("llama", {{"sliding_window", 16}})).sliding_windows, (std::vector<int>{0, 0}))
       << "without names of layers all attend to everything";
@@ -138,14 +140,13 @@ TEST(KnownFieldsTest, LlamaHasWindowsWhereItsLayersNameThem) {
 
 TEST(KnownFieldsTest, AWindowThatIsSwitchedOffIsNone) {
   const json sliding = {"sliding_attention", "full_attention"};
+  EXPECT_EQ(Read(With("qwen3", {{"sliding_window", 16}, {"layer_types", sliding}})).sliding_windows,
+            (std::vector<int>{0, 0}));
   EXPECT_EQ(
-      Read(With("qwen3", {{"sliding_window", 16}, {"layer_types", sliding}})).sliding_windows,
-      (std::vector<int>{0, 0}));
-  EXPECT_EQ(Read(With("qwen3", {{"sliding_window", 16},
-                                {"use_sliding_window", true},
-                                {"layer_types", sliding}}))
-                .sliding_windows,
-            (std::vector<int>{16, 0}));
+      Read(With("qwen3",
+                {{"sliding_window", 16}, {"use_sliding_window", true}, {"layer_types", sliding}}))
+          .sliding_windows,
+      (std::vector<int>{16, 0}));
 }
 
 TEST(KnownFieldsTest, LayersHaveExpertsAsTheirKindsSay) {

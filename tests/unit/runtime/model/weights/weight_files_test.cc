@@ -194,9 +194,9 @@ TEST(WeightFilesTest, ATensorThatTwoFilesHaveDifferentlyIsToldWithBoth) {
 TEST(WeightFilesTest, TheMakersOwnFormBesideTheWeightsIsLeftAlone) {
   const std::string model = Safetensors({{"model.norm.weight", Bytes(3)}});
   const std::string makers = Safetensors({{"norm.weight", Bytes(3)}});
-  EXPECT_THAT(NamesIn(WriteFolder(
-                  {{"model.safetensors", model}, {"consolidated.safetensors", makers}})),
-              ElementsAre("model.norm.weight"));
+  EXPECT_THAT(
+      NamesIn(WriteFolder({{"model.safetensors", model}, {"consolidated.safetensors", makers}})),
+      ElementsAre("model.norm.weight"));
   EXPECT_THAT(NamesIn(WriteFolder({{"model-00001-of-00001.safetensors", model},
                                    {"consolidated-00001-of-00001.safetensors", makers},
                                    {"extra.safetensors", makers}})),
@@ -227,12 +227,12 @@ TEST(WeightFilesTest, AnAdapterIsRefusedByItsName) {
 
 TEST(WeightFilesTest, AnIndexIsReadAsPythonReadsIt) {
   const std::string model = Safetensors({{"model.norm.weight", Bytes(3)}});
-  EXPECT_THAT(NamesIn(WriteFolder(
-                  {{"model-a.safetensors", model},
-                   {kIndex,
-                    "\xEF\xBB\xBF{\"metadata\": {\"total_size\": NaN}, \"weight_map\": {}, "
-                    "\"weight_map\": {\"model.norm.weight\": \"model-a.safetensors\"}}"}})),
-              ElementsAre("model.norm.weight"));
+  EXPECT_THAT(
+      NamesIn(WriteFolder({{"model-a.safetensors", model},
+                           {kIndex,
+                            "\xEF\xBB\xBF{\"metadata\": {\"total_size\": NaN}, \"weight_map\": {}, "
+                            "\"weight_map\": {\"model.norm.weight\": \"model-a.safetensors\"}}"}})),
+      ElementsAre("model.norm.weight"));
 }
 
 TEST(WeightFilesTest, ABareModelIsCalledLikeAWholeOne) {
