@@ -51,6 +51,31 @@ absl::Status AskForImport(std::string message, const std::string& file) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
+// An adapter by itself is no model, and nothing of it is missing.
+absl::Status BareAdapter(const std::string& folder) {
+  std::ifstream file(absl::StrCat(folder, "/adapter_config.json"), std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const nlohmann::json config = engine::ParseConfigJson(text);
+  std::string base;
+  for (const char* key : {"base_model_name_or_path", "model"}) {
+    const auto found = config.is_object() ? config.find(key) : config.end();
+    if (config.is_object() && found != config.end() && found->is_string()) {
+      base = found->get<std::string>();
+      break;
+    }
+  }
+  v1::Reason reason =
+      MakeReason(reasons::kModelFormatUnsupported,
+                 absl::StrCat(folder, " holds an adapter (LoRA or the like)",
+                              base.empty() ? std::string() : absl::StrCat(" of ", base),
+                              ", not a model: rankd does not apply adapters to weights"));
+  reason.set_remedy(absl::StrCat(
+      "merge it with the model ('python3 -m mlx_lm fuse --model ",
+      base.empty() ? std::string("MODEL") : base, " --adapter-path ", folder,
+      " --save-path NEW_FOLDER', or PEFT's merge_and_unload) and load the new folder"));
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 // Rank 0 would refuse the folder once everything is launched.
 absl::Status TokenizerMissing(const std::string& folder, bool has_tiktoken) {
   v1::Reason reason =
@@ -497,6 +522,9 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
     if (contents.gguf.empty()) return Unsupported(std::move(what));
     return AskForImport(std::move(what), absl::StrCat(folder, "/", contents.gguf));
   }
+  const bool is_bare_adapter = fs::exists(folder + "/adapter_config.json", error) &&
+                               !fs::exists(folder + "/config.json", error);
+  if (is_bare_adapter) return BareAdapter(folder);
   const auto text = ReadConfig(folder);
   if (!text.ok()) return text.status();
   auto config = engine::ParseModelConfig(*text, folder);

@@ -470,6 +470,16 @@ TEST(ModelDescription, FingerprintsCountWhatShapesText) {
   }
 }
 
+TEST(ModelDescription, AnAdapterByItselfIsNamed) {
+  const std::string folder = MakeFolder("lora");
+  WriteFile(folder + "/adapter_config.json", R"({"base_model_name_or_path": "ORG/BASE"})");
+  WriteFile(folder + "/adapter_model.safetensors", "x");
+  const v1::Reason reason = ReasonOf(DescribeModel(folder).status());
+  EXPECT_EQ(reason.code(), "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_NE(reason.message().find("adapter"), std::string::npos);
+  EXPECT_NE(reason.remedy().find("--model ORG/BASE"), std::string::npos) << reason.remedy();
+}
+
 TEST(ModelDescription, ATokenizerIsReadAsPythonReadsIt) {
   const std::string folder = MakeFolder("a");
   WriteModel(folder, SmallConfig(), SmallTensors());
