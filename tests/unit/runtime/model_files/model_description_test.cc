@@ -45,7 +45,7 @@ TEST(ModelDescription, CountsBytesAsTheFilesSay) {
   EXPECT_EQ(model->layer_divisible_bytes(0), divisible);
   EXPECT_EQ(model->layer_bytes(1), divisible + 2 * 128);
   EXPECT_EQ(model->parameter_count(), 2 * 6400 + 64 + 2 * (divisible / 2 + 128));
-  EXPECT_EQ(model->fingerprint().size(), 32u);
+  EXPECT_EQ(model->fingerprint().size(), 65u);
 }
 
 // A checkpoint that was saved without its head is described like any other.
