@@ -18,6 +18,46 @@ TEST(Redaction, AnAuthorizationGoesWholeWhateverItsScheme) {
       std::string::npos);
 }
 
+TEST(Redaction, AUrlGoesWholeWhateverItsPathIsMadeOf) {
+  // What RFC 3986 lets stand in a path and a query, and what a quoted setting may hold beside it.
+  for (const std::string between :
+       {",", ";", "/]", "}", "),(", "!$&*+=:@", "%2C,", "?a=1,b=2;c="}) {
+    const std::string url = "https://hooks.example/T0" + between + "SECRETREST";
+    for (const std::string& line :
+         {"alert_webhook: \"" + url + "\"", "alert_webhook: '" + url + "'", "alert_webhook: " + url,
+          "--alert-webhook=" + url + " --log-level info", "{\"webhook\":\"" + url + "\",\"a\":1}",
+          "{\"text\":\"{\\\"alert_webhook\\\": \\\"" + url + "\\\", \\\"a\\\": 1}\"}",
+          "MACRAME_ALERT_WEBHOOK=" + url, "the webhook " + url + ", which did not answer"}) {
+      EXPECT_EQ(Redacted(line).find("SECRETREST"), std::string::npos) << Redacted(line);
+    }
+  }
+  EXPECT_EQ(Redacted("{\"webhook\":\"https://hooks.example/a,b\",\"port\":1}"),
+            "{\"webhook\":\"[redacted]\",\"port\":1}");
+  EXPECT_EQ(Redacted("--alert-webhook=https://hooks.example/a,b, --log-level info"),
+            "--alert-webhook=[redacted], --log-level info");
+}
+
+TEST(Redaction, AQuotedSecretGoesUpToItsQuote) {
+  EXPECT_EQ(Redacted("{\"password\": \"longenough, and more;]} of it\", \"a\": 1}"),
+            "{\"password\": \"[redacted]\", \"a\": 1}");
+  EXPECT_EQ(Redacted("api_key: \"abcdefgh\\\"REST\" # mine"), "api_key: \"[redacted]\" # mine");
+  EXPECT_EQ(Redacted("api_key: \"abcdefgh\\\\\" # mine"), "api_key: \"[redacted]\" # mine");
+  EXPECT_EQ(Redacted("api_key: 'abcdefgh''REST' # mine"), "api_key: '[redacted]' # mine");
+  EXPECT_EQ(Redacted("secret: \"abcdefgh,REST"), "secret: \"[redacted]") << "cut off";
+  EXPECT_EQ(Redacted("[token=abcdefgh,REST]"), "[token=[redacted]]");
+}
+
+TEST(Redaction, AHeaderWithQuotesOfItsOwnGoesWhole) {
+  for (const char* line :
+       {"Authorization: Digest username=\"ada\", response=\"SECRETREST\"",
+        "alert_webhook_authorization: \"Digest username=\\\"ada\\\", response=\\\"SECRETREST\\\"\"",
+        "{\"head\": \"Authorization: Digest a=\\\"ada\\\", b=\\\"SECRETREST\\\"\", \"n\": 1}"}) {
+    EXPECT_EQ(Redacted(line).find("SECRETREST"), std::string::npos) << Redacted(line);
+  }
+  EXPECT_EQ(Redacted("{\"head\": \"Authorization: Basic dXNlcjpwYXNz\", \"n\": 1}"),
+            "{\"head\": \"Authorization: [redacted]\", \"n\": 1}");
+}
+
 TEST(Redaction, SecretsGoAndTheRestStays) {
   EXPECT_EQ(Redacted("api_key: abcdefgh1234\nport: 8000\n"), "api_key: [redacted]\nport: 8000\n");
   EXPECT_EQ(Redacted("{\"password\": \"correct horse\", \"a\": 1}"),
