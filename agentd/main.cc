@@ -22,6 +22,7 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/version.h"
 #include "agentd/config/config.h"
+#include "agentd/config/config_secrets.h"
 #include "agentd/config/membership_record.h"
 #include "agentd/cores/sqlite_state_store.h"
 #include "agentd/logging.h"
@@ -79,10 +80,13 @@ void DeclareFlags(CLI::App& app, Arguments& arguments) {
   app.footer(kExitCodesText);
 }
 
-absl::StatusOr<LoadedConfig> LoadConfig(const Arguments& arguments) {
+// "": no file is read.
+std::string ConfigPath(const Arguments& arguments) {
+  return arguments.config_file.empty() ? FindConfigFile() : ExpandHome(arguments.config_file);
+}
+
+absl::StatusOr<LoadedConfig> LoadConfig(const Arguments& arguments, const std::string& path) {
   LoadedConfig config = DefaultConfig();
-  const std::string path =
-      arguments.config_file.empty() ? FindConfigFile() : ExpandHome(arguments.config_file);
   absl::Status status;
   if (!path.empty()) {
     absl::StatusOr<std::string> text = ReadConfigFile(path);
@@ -136,11 +140,13 @@ int MakeNewIdentity(const Config& config) {
   return kExitOk;
 }
 
-int Serve(const Config& config) {
+// `exposed`: what is said of secrets in the file of settings; "": nothing.
+int Serve(const Config& config, const std::string& exposed) {
   if (!config.core_dumps) transport::TurnOffCoreDumps();
   absl::Status logging = StartLogging(config.log_level, config.log_file, config.log_to_stderr);
   if (!logging.ok()) return Misconfigured(logging);
   transport::RouteGrpcLogs();
+  if (!exposed.empty()) spdlog::warn("{}", exposed);
   absl::StatusOr<std::unique_ptr<SqliteStateStore>> store = OpenStore(config);
   if (!store.ok()) {
     spdlog::critical("{}", LogText(store.status()));
@@ -182,13 +188,15 @@ int Run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
     return app.exit(error) == 0 ? kExitOk : kExitMisconfigured;
   }
   PrepareProcess();
-  absl::StatusOr<LoadedConfig> config = LoadConfig(arguments);
+  const std::string path = ConfigPath(arguments);
+  absl::StatusOr<LoadedConfig> config = LoadConfig(arguments, path);
   if (!config.ok()) return Misconfigured(config.status());
   if (arguments.print_config) {
     std::fputs(PrintConfig(*config).c_str(), stdout);
     return kExitOk;
   }
-  return arguments.new_identity ? MakeNewIdentity(config->values) : Serve(config->values);
+  if (arguments.new_identity) return MakeNewIdentity(config->values);
+  return Serve(config->values, ExposedSecretsWarning(path, *config));
 }
 
 int Main(int argc, char** argv) {

@@ -1,6 +1,8 @@
 #include "cli/service_runner.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,7 +14,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -59,13 +60,41 @@ int Spawn(const std::string& path, const std::vector<std::string>& words, int ou
   return error;
 }
 
+// Gives `file` to the step's user and group. False: errno says why not.
+bool GiveAway(int file, const ServiceStep& step) {
+  errno = 0;
+  const passwd* user = ::getpwnam(step.user.c_str());
+  const group* group = ::getgrnam(step.group.c_str());
+  if (user == nullptr || group == nullptr) {
+    if (errno == 0) errno = ENOENT;
+    return false;
+  }
+  return ::fchown(file, user->pw_uid, group->gr_gid) == 0;
+}
+
+bool WriteAll(int file, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = ::write(file, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return false;
+    done += static_cast<size_t>(wrote);
+  }
+  return true;
+}
+
+// Whole, with its mode and its owner, or not at all; nobody else reads it before it has its mode.
 absl::Status WriteFile(const ServiceStep& step) {
   const std::string fresh = step.path + ".new";
-  std::ofstream out(fresh, std::ios::trunc | std::ios::binary);
-  out << step.text;
-  out.close();
-  if (!out || ::chmod(fresh.c_str(), static_cast<mode_t>(step.mode)) != 0 ||
-      ::rename(fresh.c_str(), step.path.c_str()) != 0) {
+  ::unlink(fresh.c_str());
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool written = file >= 0 && WriteAll(file, step.text) &&
+                       (step.user.empty() || GiveAway(file, step)) &&
+                       ::fchmod(file, static_cast<mode_t>(step.mode)) == 0;
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  errno = error;
+  if (!written || ::rename(fresh.c_str(), step.path.c_str()) != 0) {
     return absl::InternalError(
         absl::StrCat(step.path, " can't be written: ", std::strerror(errno)));
   }

@@ -316,7 +316,11 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) return absl::PermissionDeniedError(absl::StrCat(path, " can't be read"));
+  if (!file) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " can't be read: it is the settings of another user's agent; run this ",
+                     "as that user or as root, or name a file of your own with --config"));
+  }
   return text.str();
 }
 

@@ -248,8 +248,12 @@ std::vector<ServiceStep> InstallSteps(const ServiceSettings& settings, const Ser
   }
   AddPrograms(settings, found, &steps);
   if (!found.settings) {
-    steps.push_back(
-        Write("write the agent's settings", places.settings, AgentSettings(settings), 0644));
+    // The agent's alone: the webhook's URL is a secret, and this is where it is written.
+    ServiceStep write =
+        Write("write the agent's settings", places.settings, AgentSettings(settings), 0600);
+    write.user = settings.user;
+    write.group = settings.group;
+    steps.push_back(std::move(write));
   }
   if (!settings.secret_file.empty()) {
     const std::string secret = places.state + "/cluster.secret";
@@ -349,6 +353,10 @@ std::string StepsText(const std::vector<ServiceStep>& steps) {
       absl::StrAppend(&text, "cat >", ShellLine({step.path}), " <<'", end, "'\n", step.text, end,
                       "\n", absl::StrFormat("chmod %04o ", step.mode), ShellLine({step.path}),
                       "\n");
+      if (!step.user.empty()) {
+        absl::StrAppend(
+            &text, ShellLine({"chown", absl::StrCat(step.user, ":", step.group), step.path}), "\n");
+      }
     }
   }
   return text;

@@ -56,6 +56,8 @@ struct ServiceStep {
   std::string path;
   std::string text;
   int mode = 0644;
+  std::string user;  // whose the file is; "": root's
+  std::string group;
   // The command line that takes it back; "": nothing is left of it.
   std::string undo;
   // A failure is tried again each second for so long: launchd lets go of a daemon slowly.

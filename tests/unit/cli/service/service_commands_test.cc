@@ -1,8 +1,11 @@
 // `clusterctl service`: what it refuses before anything is done, what it would do, what it makes of
 // the manager's words; and the runner that carries steps out.
 
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -234,6 +237,23 @@ TEST_F(ServiceCommandsTest, AFileIsWrittenWholeWithItsMode) {
   struct stat info {};
   ASSERT_EQ(::stat(step.path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0640u);
+}
+
+TEST_F(ServiceCommandsTest, AFileOfAnotherUserIsTheirsOrIsNotWritten) {
+  ServiceStep step;
+  step.path = (folder_ / "agentd.yaml").string();
+  step.mode = 0600;
+  step.user = ::getpwuid(::geteuid())->pw_name;
+  step.group = ::getgrgid(::getegid())->gr_name;
+  ASSERT_TRUE(ServiceRunner(World()).Carry(step).ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(step.path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, ::geteuid());
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  step.path = (folder_ / "other.yaml").string();
+  step.user = "no-such-user-here";
+  EXPECT_FALSE(ServiceRunner(World()).Carry(step).ok());
+  EXPECT_FALSE(fs::exists(step.path));
 }
 
 TEST_F(ServiceCommandsTest, AFileThatCanNotBeWrittenIsNamed) {

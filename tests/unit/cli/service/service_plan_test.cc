@@ -158,6 +158,21 @@ TEST(InstallSteps, NeverWriteOverSettingsOrRemoveWhatIsTheUsers) {
   });
 }
 
+// The webhook's URL is written into it later, and is a secret.
+TEST(InstallSteps, TheSettingsAreReadByTheAgentsUserAlone) {
+  ForEachMachine([](ServiceManager manager, const ServiceFound& found) {
+    const ServiceSettings settings = SettingsOf(manager);
+    for (const ServiceStep& step : InstallSteps(settings, found)) {
+      if (step.path != PlacesOf(manager).settings) continue;
+      EXPECT_EQ(step.mode, 0600);
+      EXPECT_EQ(step.user, settings.user);
+      EXPECT_EQ(step.group, settings.group);
+      const std::string line = settings.user + ":" + settings.group + " " + step.path;
+      EXPECT_TRUE(Has(StepsText({step}), "\nchmod 0600 " + step.path + "\nchown " + line + "\n"));
+    }
+  });
+}
+
 TEST(InstallSteps, TheProgramsAreCopiedBeforeAnythingThatRunsIsTouched) {
   ForEachMachine([](ServiceManager manager, const ServiceFound& found) {
     const std::vector<ServiceStep> steps = InstallSteps(SettingsOf(manager), found);
