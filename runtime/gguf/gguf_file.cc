@@ -288,9 +288,28 @@ GgufModel::~GgufModel() {
   for (const Mapping& mapping : mappings_) munmap(mapping.address, mapping.bytes);
 }
 
+absl::Status CheckIsFile(const std::string& path, const struct stat& info) {
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  v1::Reason reason =
+      MakeReason(reasons::kModelFileBroken, absl::StrCat(path, " is ",
+                                                         S_ISDIR(info.st_mode)    ? "a folder"
+                                                         : S_ISFIFO(info.st_mode) ? "a pipe"
+                                                         : S_ISSOCK(info.st_mode) ? "a socket"
+                                                                                  : "a device",
+                                                         ", not a file"));
+  reason.set_remedy("name the file itself, as it was downloaded to a disk");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 absl::StatusOr<GgufHeader> GgufModel::Map(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info {};
+  // Looks before it opens: to open a pipe is to wait for its writer, and to open a device may do
+  // something to it. O_NONBLOCK is for what took the file's place in between.
+  int fd = -1;
+  if (stat(path.c_str(), &info) == 0) {
+    if (absl::Status is_file = CheckIsFile(path, info); !is_file.ok()) return is_file;
+    fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  }
   if (fd < 0 || fstat(fd, &info) != 0) {
     const int error = errno;
     if (fd >= 0) close(fd);
@@ -299,12 +318,12 @@ absl::StatusOr<GgufHeader> GgufModel::Map(const std::string& path) {
     reason.set_remedy("check the file's name and who may read it");
     return ReasonStatus(absl::StatusCode::kNotFound, reason);
   }
-  const bool is_file = S_ISREG(info.st_mode);
-  const size_t bytes = is_file ? static_cast<size_t>(info.st_size) : 0;
+  const absl::Status is_file = CheckIsFile(path, info);
+  const size_t bytes = is_file.ok() ? static_cast<size_t>(info.st_size) : 0;
   void* address = bytes == 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
   close(fd);
-  if (!is_file) return Broken(path, "it is no file");
+  if (!is_file.ok()) return is_file;
   if (bytes == 0) return Broken(path, "it is empty");
   if (address == MAP_FAILED) {
     return Broken(path, absl::StrCat("it can't be mapped: ", std::strerror(error)));

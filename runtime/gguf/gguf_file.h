@@ -10,6 +10,8 @@
 // Errors: MODEL_FILE_MISSING, MODEL_FILE_BROKEN (says where), MODEL_FORMAT_UNSUPPORTED (version 1,
 // big-endian, or no GGUF at all). Immutable once opened; any thread.
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,6 +61,10 @@ struct GgufHeader {
 absl::StatusOr<GgufHeader> ParseGguf(std::span<const std::byte> file, const std::string& name);
 
 // One model: a file, or all the files of one that was split ("…-00001-of-00003.gguf").
+// MODEL_FILE_BROKEN (INVALID_ARGUMENT) when `path`, of which `info` is known, is a pipe, a device,
+// a socket or a folder: opening one may wait for ever, and none holds a model.
+absl::Status CheckIsFile(const std::string& path, const struct stat& info);
+
 class GgufModel {
  public:
   struct Tensor : TensorPlace {

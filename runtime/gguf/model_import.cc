@@ -1,6 +1,7 @@
 #include "runtime/gguf/model_import.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -227,7 +228,9 @@ absl::Status WriteTokenizer(const GgufModel& model, const ImportOptions& options
     for (const char* name : kTokenizerFiles) {
       std::error_code error;
       const fs::path from = fs::path(options.tokenizer_folder) / name;
-      if (!fs::exists(from, error)) continue;
+      struct stat info {};
+      if (stat(from.c_str(), &info) != 0) continue;
+      if (absl::Status is_file = CheckIsFile(from.string(), info); !is_file.ok()) return is_file;
       fs::copy_file(from, fs::path(folder) / name, fs::copy_options::overwrite_existing, error);
       if (error) return WriteFailed(absl::StrCat(folder, "/", name), error.message());
     }

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -72,6 +73,19 @@ TEST_F(ModelImportTest, ReasonsComeThrough) {
   EXPECT_THAT(again.err, HasSubstr("MODEL_EXISTS"));
   EXPECT_THAT(again.err, HasSubstr("another name"));
   EXPECT_THAT(Run({file_, "--into", file_}).err, HasSubstr("DISK_WRITE_FAILED"));
+}
+
+TEST_F(ModelImportTest, WhatIsNoFileIsRefusedAndNotWaitedFor) {
+  const std::string pipe = home_ + "/pipe.gguf";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const CliRun run = Run({pipe});
+  EXPECT_NE(run.exit_code, kExitOk);
+  EXPECT_THAT(run.err, HasSubstr(pipe + " is a pipe, not a file"));
+  fs::create_directory(home_ + "/words");
+  ASSERT_EQ(::mkfifo((home_ + "/words/tokenizer.json").c_str(), 0600), 0);
+  EXPECT_THAT(Run({file_, "--tokenizer", home_ + "/words"}).err,
+              HasSubstr("/words/tokenizer.json is a pipe, not a file"));
+  EXPECT_FALSE(fs::exists(home_ + "/.macrame/models/small"));
 }
 
 TEST_F(ModelImportTest, AProgramThatDoesNotDoItsPartIsNamed) {

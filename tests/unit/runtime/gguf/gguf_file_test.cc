@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -72,6 +77,43 @@ TEST(GgufFile, OtherFilesAreNotTaken) {
 }
 
 // Sizes that a file declares are held against the file before they are used.
+// A hang is what this test fails by: nobody ever writes into the pipe.
+TEST(GgufFile, WhatIsNoFileIsRefusedAtOnceWithWhatItIs) {
+  const std::string folder = FreshFolder();
+  const std::string pipe = folder + "/pipe.gguf", link = folder + "/link.gguf";
+  const std::string socket_path = folder + "/s.gguf";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink(pipe, link);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(socket_path.size(), sizeof(address.sun_path));
+  std::copy(socket_path.begin(), socket_path.end(), address.sun_path);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  for (const auto& [path, kind] : {std::pair<std::string, const char*>{pipe, "a pipe"},
+                                   {link, "a pipe"},
+                                   {socket_path, "a socket"},
+                                   {"/dev/zero", "a device"},
+                                   {folder, "a folder"}}) {
+    const absl::Status refused = GgufModel::Open(path).status();
+    EXPECT_EQ(ReasonOf(refused).code(), "MODEL_FILE_BROKEN") << refused;
+    EXPECT_THAT(ReasonOf(refused).message(), HasSubstr(path + " is " + kind + ", not a file"));
+    EXPECT_THAT(ReasonOf(refused).remedy(), HasSubstr("name the file itself"));
+  }
+  ::close(listener);
+}
+
+TEST(GgufFile, APipeInThePlaceOfALaterPartIsRefusedToo) {
+  GgufWriter first;
+  first.Integer("split.count", 2);
+  const std::string path = WriteGguf("m-00001-of-00002.gguf", first.Bytes());
+  const std::string second =
+      (std::filesystem::path(path).parent_path() / "m-00002-of-00002.gguf").string();
+  ASSERT_EQ(::mkfifo(second.c_str(), 0600), 0);
+  EXPECT_THAT(ReasonOf(GgufModel::Open(path).status()).message(),
+              HasSubstr(second + " is a pipe, not a file"));
+}
+
 TEST(GgufFile, LiesAboutSizesAreFound) {
   const uint64_t huge = uint64_t{1} << 39;
   GgufWriter writer;
