@@ -255,7 +255,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       link_service({dispatcher, links, views, election, replicator, members, channels,
                     gang_controller, *supervisor, self, [this] { return reporter.Problems(); }}),
       trace_service({channels, replicator, *supervisor, self}),
-      verify_service({dispatcher, channels, members, *library, replicator, self}),
+      verify_service({dispatcher, channels, members, *library, replicator, self, &views}),
       pause_service({dispatcher, election, channels, own}, replicator),
       profile_service({dispatcher, election, channels, own}, replicator, reporter),
       alerts({dispatcher, election, reporter, self, events.problems}, config.alert_webhook,
@@ -263,7 +263,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
-                       reporter, router, member_writer, config.log_file}),
+                       reporter, router, member_writer, views, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
       demand({dispatcher, election, gang_controller, reporter, router, own_socket,
@@ -285,7 +285,7 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                                   transport::RpcServer::Reply<v1::CreateKeyResponse> reply) {
                              access_service.CreateKey(caller, key, std::move(reply));
                            }}),
-      gateway_orders({audit, own_socket}),
+      gateway_orders({audit, own_socket, views}),
       local_server(platform.MakeServer()) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);

@@ -17,6 +17,7 @@
 #include "agentd/cores/state_keys.h"
 #include "agentd/gateway/tenant.h"
 #include "agentd/services/agent_service.h"
+#include "agentd/services/remote_models.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 
@@ -134,9 +135,25 @@ absl::Status ClusterService::TakeAsker(const Caller& caller, v1::GenerateRequest
                       absl::StrCat("'", request->deployment(), "' is not loaded"));
 }
 
+template <typename Request>
+absl::Status ClusterService::TakeNames(const Caller& caller, Request* request) const {
+  if (caller.key_id.empty()) return absl::OkStatus();
+  const std::vector<NodeFacts> nodes = parts_.views.All();
+  absl::StatusOr<std::string> model = ModelNameFrom(caller, request->name_or_path(), nodes);
+  if (!model.ok()) return model.status();
+  request->set_name_or_path(*std::move(model));
+  if (request->placement().draft_model().empty()) return absl::OkStatus();
+  absl::StatusOr<std::string> draft =
+      ModelNameFrom(caller, request->placement().draft_model(), nodes);
+  if (!draft.ok()) return draft.status();
+  request->mutable_placement()->set_draft_model(*std::move(draft));
+  return absl::OkStatus();
+}
+
 void ClusterService::RegisterChanging(RpcServer& server) {
   server.HandleUnary(kPlanModel, [this](const Caller& caller, v1::PlanModelRequest request,
                                         Reply<v1::PlanResult> reply) {
+    if (absl::Status named = TakeNames(caller, &request); !named.ok()) return reply(named);
     way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
       PlanOrder order = OrderFor(request.name_or_path());
       order.placement = request.placement();
@@ -149,6 +166,9 @@ void ClusterService::RegisterChanging(RpcServer& server) {
   });
   server.HandleStream(
       kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
+        if (absl::Status named = TakeNames(caller, &request); !named.ok()) {
+          return stream.Finish(named);
+        }
         OnLoadModel(caller, request, std::move(stream));
       });
   server.HandleUnary(kForgetSpeeds, [this](const Caller& caller, v1::ForgetSpeedsRequest request,

@@ -49,6 +49,7 @@ class ClusterService {
     StatusReporter& reporter;
     GenerateRouter& router;
     MemberWriter& member_writer;
+    const NodeViews& views;
     std::string log_file;
   };
 
@@ -86,6 +87,9 @@ class ClusterService {
   void RegisterReading(transport::RpcServer& server);
   void RegisterChanging(transport::RpcServer& server);
 
+  // Puts names in the place of what the request names models by (remote_models.h).
+  template <typename Request>
+  absl::Status TakeNames(const transport::Caller& caller, Request* request) const;
   // Whose the request is, and whether it may ask that model.
   absl::Status TakeAsker(const transport::Caller& caller, v1::GenerateRequest* request);
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);

@@ -8,6 +8,7 @@
 #include "agentd/base/rpc_methods.h"
 #include "agentd/services/access_service.h"
 #include "agentd/services/load_watches.h"
+#include "agentd/services/remote_models.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -80,8 +81,17 @@ void GatewayOrders::Load(const v1::LoadModelRequest& request, OnEnded ended, Don
 
 void GatewayOrders::Give(const Orderer& who, const ClusterOrder& order, Done done) {
   std::visit(
-      [&](const auto& request) {
-        using Request = std::decay_t<decltype(request)>;
+      [&](auto request) {
+        using Request = decltype(request);
+        // Over the socket it is this agent that asks: what a key may name is settled before.
+        if constexpr (std::is_same_v<Request, v1::PlanModelRequest> ||
+                      std::is_same_v<Request, v1::LoadModelRequest>) {
+          absl::StatusOr<std::string> model =
+              ModelNameFrom({NodeId(), /*local=*/false, who.address, who.key_id},
+                            request.name_or_path(), parts_.views.All());
+          if (!model.ok()) return done(model.status());
+          request.set_name_or_path(*std::move(model));
+        }
         if constexpr (std::is_same_v<Request, v1::PlanModelRequest>) {
           Call(kPlanModel, who, request, std::move(done));
         } else if constexpr (std::is_same_v<Request, v1::LoadModelRequest>) {

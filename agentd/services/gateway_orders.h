@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "agentd/gateway/cluster_orders.h"
+#include "agentd/node/node_views.h"
 #include "agentd/node/own_socket.h"
 #include "agentd/state/audit_log.h"
 
@@ -20,6 +21,7 @@ class GatewayOrders {
   struct Parts {
     AuditLog& audit;
     OwnSocket& own_socket;
+    const NodeViews& views;
   };
   using Done = std::function<void(OrderAnswer)>;
 

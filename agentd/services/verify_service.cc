@@ -8,6 +8,7 @@
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/model_integrity.h"
 #include "agentd/services/gathering.h"
+#include "agentd/services/remote_models.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 #include "runtime/model_files/file_integrity.h"
@@ -82,9 +83,15 @@ void VerifyService::RegisterAgent(RpcServer& server) {
 }
 
 void VerifyService::RegisterCluster(RpcServer& server) {
-  server.HandleStream(kVerifyModel,
-                      [this](const Caller&, const v1::VerifyModelRequest& request,
-                             ServerStream stream) { Verify(request, std::move(stream)); });
+  server.HandleStream(kVerifyModel, [this](const Caller& caller, v1::VerifyModelRequest request,
+                                           ServerStream stream) {
+    absl::StatusOr<std::string> model =
+        ModelNameFrom(caller, request.name_or_path(),
+                      parts_.views == nullptr ? std::vector<NodeFacts>() : parts_.views->All());
+    if (!model.ok()) return stream.Finish(model.status());
+    request.set_name_or_path(*std::move(model));
+    Verify(request, std::move(stream));
+  });
 }
 
 transport::CallHandle VerifyService::ReadHere(const std::string& name, OnFiles on_files,

@@ -12,6 +12,7 @@
 
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/model_library.h"
+#include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/operation.pb.h"
@@ -30,6 +31,7 @@ class VerifyService {
     ModelLibrary& library;
     const StateReplicator& replicator;
     NodeId self;
+    const NodeViews* views = nullptr;  // null: no node's models are known
   };
 
   explicit VerifyService(Parts parts) : parts_(std::move(parts)) {}

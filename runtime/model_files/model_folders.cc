@@ -36,12 +36,6 @@ std::string Expand(const std::string& path) {
   return absl::StrCat(home, path.substr(1));
 }
 
-bool IsPath(const std::string& text) {
-  return absl::StartsWith(text, "/") || absl::StartsWith(text, "./") ||
-         absl::StartsWith(text, "../") || absl::StartsWith(text, "~/") || text == "." ||
-         text == "..";
-}
-
 // The same weights in forms that are not read where there are safetensors.
 bool IsForeignWeights(const std::string& name) {
   for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}) {
@@ -330,7 +324,7 @@ absl::StatusOr<ModelFolders::Located> ModelFolders::Locate(const std::string& na
 
 absl::StatusOr<ModelFolders::Entry> ModelFolders::FindEntry(const std::string& name_or_path,
                                                             std::string* note) {
-  if (IsPath(name_or_path)) return FindPath(name_or_path);
+  if (IsModelPath(name_or_path)) return FindPath(name_or_path);
   Scan();
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries_) names.push_back(name);

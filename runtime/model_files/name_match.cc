@@ -25,6 +25,12 @@ std::string WithoutOrg(const std::string& name) {
 
 }  // namespace
 
+bool IsModelPath(std::string_view name_or_path) {
+  return name_or_path.starts_with("/") || name_or_path.starts_with("./") ||
+         name_or_path.starts_with("../") || name_or_path.starts_with("~/") || name_or_path == "." ||
+         name_or_path == "..";
+}
+
 NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& names) {
   NameMatch match;
   if (wanted.empty() || wanted.size() > kNameBytesMax) return match;

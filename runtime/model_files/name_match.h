@@ -10,6 +10,9 @@ namespace macrame::runtime {
 
 inline constexpr size_t kSuggestionsMax = 5;
 
+// Somebody points at a folder: it begins with "/", "./", "../" or "~/", or is "." or "..".
+bool IsModelPath(std::string_view name_or_path);
+
 struct NameMatch {
   // All names that fit at the first rule that any fits; one: it is meant. Rules, in order: equal;
   // equal but for case; equal to the part after "ORG/"; the beginning or end of a name or of that

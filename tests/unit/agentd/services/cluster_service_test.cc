@@ -61,6 +61,38 @@ class ClusterServiceTest : public sim::AskedAgents {
   }
 };
 
+// --- what callers on other machines name ---------------------------------------------------------
+
+TEST_F(ClusterServiceTest, AnAccessFileNamesModelsAndLearnsNothingOfPaths) {
+  Begin(2);
+  const transport::Caller reader{NodeId(), /*local=*/false, "10.0.0.99", "0123456789ab"};
+  const auto plan = [&](int at, const std::string& model, const std::string& draft = "") {
+    v1::PlanModelRequest request;
+    request.set_name_or_path(model);
+    request.mutable_placement()->set_world_size(1);
+    request.mutable_placement()->set_draft_model(draft);
+    return Wait(StartAs(reader, at, kPlanModel, request));
+  };
+  const std::string folder = FreshFolder();
+  std::ofstream(folder + "/config.json") << "{}";
+  for (const int at : LeaderAndFollower()) {
+    EXPECT_TRUE(plan(at, "m1").ok()) << plan(at, "m1").status();
+    EXPECT_TRUE(plan(at, "/models/m1").ok()) << "a model folder's";
+    const absl::Status answer = plan(at, "/no/such/folder").status();
+    EXPECT_EQ(ReasonOf(answer).code(), reasons::kModelNotFound);
+    for (const std::string& path : {folder, folder + "/config.json", std::string("/models"),
+                                    std::string("/root"), std::string("../m1")}) {
+      EXPECT_EQ(plan(at, path).status(), answer) << path;
+      EXPECT_EQ(plan(at, "m1", path).status(), answer) << path << " as a draft model";
+      v1::LoadModelRequest load = LoadOf(path);
+      EXPECT_EQ(Wait(StartAs(reader, at, kLoadModel, load)).status(), answer) << path;
+      v1::VerifyModelRequest verify;
+      verify.set_name_or_path(path);
+      EXPECT_EQ(Wait(StartAs(reader, at, kVerifyModel, verify)).status(), answer) << path;
+    }
+  }
+}
+
 // --- cordons -------------------------------------------------------------------------------------
 
 TEST_F(ClusterServiceTest, ACordonIsWrittenOnceAndShownByEveryNode) {
