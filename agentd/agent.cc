@@ -32,6 +32,7 @@ constexpr Duration kBusyAtStart = std::chrono::seconds(5);
 // Beacons that are due so soon go with this tick.
 constexpr Duration kBeaconSlack = std::chrono::milliseconds(40);
 constexpr Duration kSecretPoll = std::chrono::seconds(1);
+constexpr Duration kPersonsPause = std::chrono::seconds(1);
 constexpr Duration kModelScanInterval = std::chrono::seconds(30);
 constexpr char kInsecureName[] = "insecure-dev";
 // A beacon that is older says nothing of the present.
@@ -290,6 +291,7 @@ void Agent::Impl::NoteGone(const NodeId& node) {
   parts_.link_service.NoteGone(node);
   parts_.trace_service.NoteGone(node);
   parts_.verify_service.NoteGone(node);
+  parts_.cluster_service.NoteDead(node);
 }
 
 void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
@@ -486,6 +488,10 @@ void Agent::Impl::Tick() {
   parts_.energy.Tick();
   parts_.alerts.Tick();
   parts_.retention_service.Tick();
+  if (parts_.peer_server != nullptr && now - persons_checked_ >= kPersonsPause) {
+    persons_checked_ = now;
+    parts_.peer_server->RecheckPersons();
+  }
   const discovery::MembershipTable& table = parts_.members.table();
   const bool has_members = !table.Members().empty();
   parts_.beacons->SetAllPeersConnected(has_members && table.AllMembersAlive());
@@ -568,6 +574,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       parts_.metrics_service.NoteDead(event.node);
       parts_.gang_controller.NoteDead(event.node);
       parts_.router.NoteDead(event.node);
+      parts_.cluster_service.NoteDead(event.node);
       break;
     default:
       break;

@@ -111,6 +111,7 @@ class Agent::Impl {
   MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
+  MonotonicTime persons_checked_;  // whether access files under whose keys calls go on have expired
   struct PeerClock {
     uint64_t sent_unix_ms = 0;
     MonotonicTime heard;

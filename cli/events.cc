@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,8 @@ namespace macrame::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kAskPause{500};
+// An agent that is silent for longer is taken for gone, as it is by those who follow a log.
+constexpr std::chrono::milliseconds kSilenceMax{1200};
 // Agents' clocks and answers may be so far apart: what is asked for anew overlaps.
 constexpr uint64_t kOverlapMs = 15'000;
 struct EventsOptions {
@@ -36,13 +39,18 @@ void Print(const Invocation& run, const std::vector<v1::Event>& events) {
 int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest request) {
   NewEvents events;
   InterruptWatch interrupt([&] { client.Cancel(); });
-  bool has_answered = false;
+  std::optional<std::chrono::steady_clock::time_point> heard;
   while (!interrupt.interrupted() && run.environment.out->good()) {
     const auto response = client.ListEvents(request);
     if (interrupt.interrupted()) break;
-    if (!response.ok() && !has_answered) return run.Fail(response.status());
-    if (response.ok()) {
-      has_answered = true;
+    const auto now = std::chrono::steady_clock::now();
+    if (!response.ok()) {
+      // A key that was revoked does not come back.
+      const bool goes_on =
+          absl::IsUnavailable(response.status()) && heard.has_value() && now - *heard < kSilenceMax;
+      if (!goes_on) return run.Fail(response.status());
+    } else {
+      heard = now;
       Print(run, events.Take(*response));
       const uint64_t newest = events.newest_unix_ms();
       if (newest > kOverlapMs) {

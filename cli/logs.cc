@@ -70,7 +70,9 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
     request.set_node_id(*id);
   }
   LogLines lines;
+  bool has_answered = false;
   const absl::Status done = client.Logs(request, [&](const v1::LogsChunk& chunk) {
+    has_answered = true;
     if (run.wants_table()) {
       *run.environment.out << Printable(chunk.text(), true) << std::flush;
       return;
@@ -96,7 +98,9 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
     return kExitOk;
   }
   const bool nobody = ReasonOf(done).code() == reasons::kAgentUnreachable;
-  if (nobody && options.node.empty()) return ReadDefaultLog(run, options, done, interrupt);
+  // Whose agent ended while it was followed is told so; another machine's log is not this one's.
+  const bool is_own = options.node.empty() && run.options.agent.access_file.empty();
+  if (nobody && is_own && !has_answered) return ReadDefaultLog(run, options, done, interrupt);
   return run.Fail(done);
 }
 

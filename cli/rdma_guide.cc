@@ -90,6 +90,9 @@ int WaitForIt(const Invocation& run, AgentClient& client, const std::string& nod
   };
   while (goes_on()) {
     const auto view = client.GetLinks();
+    if (absl::IsUnauthenticated(view.status()) || absl::IsPermissionDenied(view.status())) {
+      return run.Fail(view.status());  // a key that was revoked does not come back
+    }
     const v1::LinkFacts* facts = view.ok() ? FactsOf(*view, node_id) : nullptr;
     if (facts != nullptr && facts->rdma_enabled() == v1::FACT_YES) {
       *run.environment.out << "RDMA is on; " << facts->rdma_devices_size()

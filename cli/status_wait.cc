@@ -25,7 +25,9 @@ StatusWait WaitForStatus(AgentClient& client, std::chrono::milliseconds limit,
     if (status.ok()) {
       heard = Clock::now();
       if (is_over(*status)) return {absl::OkStatus(), {}};
-    } else if (Clock::now() - heard > kSilenceMax) {
+    } else if (Clock::now() - heard > kSilenceMax || absl::IsUnauthenticated(status.status()) ||
+               absl::IsPermissionDenied(status.status())) {
+      // A key that was revoked does not come back.
       return {status.status(), {}};
     }
     if (Clock::now() >= until) return {absl::DeadlineExceededError("not within the limit"), {}};

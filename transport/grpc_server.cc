@@ -161,6 +161,19 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
     if (!is_writing) Finish(status_);  // else OnWriteDone goes on
   }
 
+  // Its caller lost the right to it: what is done for it ends as when the caller goes away.
+  void Revoke(const absl::Status& why) {
+    std::function<void()> on_cancel;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (ending_) return;
+      cancelled_ = true;
+      on_cancel.swap(on_cancel_);
+    }
+    if (on_cancel) dispatcher_.Post(std::move(on_cancel));
+    End(why);
+  }
+
   // `on_ended` is called once on the owner thread, when the call is over.
   void NotifyEnded(std::function<void(const absl::Status&)> on_ended) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -517,7 +530,7 @@ void GrpcServer::RecheckPersons() {
   }
   for (const auto& call : open) {
     const absl::Status may = parts_->person_check(call->key_id(), call->remote());
-    if (!may.ok()) call->End(may);
+    if (!may.ok()) call->Revoke(may);
   }
 }
 
@@ -575,8 +588,8 @@ void GrpcServer::SetRevoked(std::set<NodeId> nodes) {
     }
   }
   for (const auto& call : ended) {
-    call->End(ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
-                           "the caller was taken out of this cluster", call->caller().value()));
+    call->Revoke(ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
+                              "the caller was taken out of this cluster", call->caller().value()));
   }
 }
 

@@ -159,4 +159,10 @@ const v1::ApiKey* KeyTable::Find(absl::string_view text) const {
   return is_there && same ? &found->second : nullptr;
 }
 
+bool KeyTable::IsInForce(const std::string& id, uint64_t now_unix_ms) const {
+  const auto found = keys_.find(id);
+  if (found == keys_.end() || found->second.revoked_unix_ms() != 0) return false;
+  return found->second.expires_unix_ms() == 0 || found->second.expires_unix_ms() > now_unix_ms;
+}
+
 }  // namespace macrame::agentd

@@ -64,6 +64,8 @@ class KeyTable {
   // The key whose secret `text` has, ended or not. Null: none. Takes as long for an unknown id as
   // for a wrong secret, and compares in constant time.
   const v1::ApiKey* Find(absl::string_view text) const;
+  // The key with this id is there and has not ended.
+  bool IsInForce(const std::string& id, uint64_t now_unix_ms) const;
 
  private:
   std::map<std::string, v1::ApiKey> keys_;  // by id

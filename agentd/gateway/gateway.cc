@@ -109,6 +109,13 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
   }
 }
 
+// What goes on under keys that were revoked or have expired.
+void EndWithKeys(GatewayState& state) {
+  const std::shared_ptr<const KeyTable> keys = state.access->keys();
+  const uint64_t now_unix_ms = GatewayUnixMs();
+  for (HttpSession* session : state.sessions) session->EndWithKey(*keys, now_unix_ms);
+}
+
 absl::Status DescribeBindFailure(const GatewayOptions& options, const error_code& error) {
   const std::string place = absl::StrCat(options.bind_address, ":", options.port);
   if (error == net::error::address_in_use) {
@@ -170,6 +177,11 @@ class Gateway::Impl {
     for (const auto& acceptor : acceptors_) {
       net::co_spawn(*state_->io, AcceptConnections(state_, acceptor), net::detached);
     }
+    state_->access->SetOnCheck([weak = std::weak_ptr<GatewayState>(state_)] {
+      const std::shared_ptr<GatewayState> state = weak.lock();
+      if (state == nullptr) return;
+      net::post(*state->io, [state] { EndWithKeys(*state); });
+    });
     std::promise<void> ended;
     ended_ = ended.get_future();
     thread_ = std::thread([io = state_->io, ended = std::move(ended)]() mutable {
@@ -194,6 +206,7 @@ class Gateway::Impl {
 
   void Stop() {
     if (!thread_.joinable()) return;
+    state_->access->SetOnCheck(nullptr);
     net::post(*state_->io, [state = state_, acceptors = acceptors_] {
       state->stopping = true;
       error_code ignored;

@@ -60,10 +60,24 @@ void GatewayAccess::SetKeys(std::map<std::string, v1::ApiKey> keys,
   const auto dropped = answers_.SetRules(RetentionRules(retention_, tenants), GatewayUnixMs());
   TellOfDropped(dropped, "older than their tenant lets them be");
   auto table = std::make_shared<const KeyTable>(std::move(keys));
+  {
+    const std::lock_guard lock(mutex_);
+    keys_ = std::move(table);
+    tenants_ = std::move(tenants);
+    limits_.Keep(ids, names);
+  }
+  CheckKeys();
+}
+
+void GatewayAccess::SetOnCheck(std::function<void()> on_check) {
   const std::lock_guard lock(mutex_);
-  keys_ = std::move(table);
-  tenants_ = std::move(tenants);
-  limits_.Keep(ids, names);
+  on_check_ = std::move(on_check);
+}
+
+// Under the mutex, so that none runs after SetOnCheck returned: it only posts.
+void GatewayAccess::CheckKeys() const {
+  const std::lock_guard lock(mutex_);
+  if (on_check_) on_check_();
 }
 
 std::shared_ptr<const KeyTable> GatewayAccess::keys() const {

@@ -42,6 +42,11 @@ class GatewayAccess {
   void SetKeys(std::map<std::string, v1::ApiKey> keys,
                std::map<std::string, v1::TenantLimits> tenants = {});
   std::shared_ptr<const KeyTable> keys() const;
+  // Who ends what goes on under keys that have ended: called when there are other keys, and by
+  // CheckKeys, on the caller's thread. Null: nobody. One gateway.
+  void SetOnCheck(std::function<void()> on_check);
+  // Time alone ends keys, too: for whoever does so every second or so.
+  void CheckKeys() const;
 
   LimitVerdict Begin(const Principal& principal);
   void End(const Principal& principal);
@@ -64,6 +69,7 @@ class GatewayAccess {
   const v1::TenantLimits* FindTenant(const std::string& name) const;
 
   std::shared_ptr<const KeyTable> keys_ = std::make_shared<KeyTable>();
+  std::function<void()> on_check_;
   std::map<std::string, v1::TenantLimits> tenants_;
   RequestLimits limits_;
 };

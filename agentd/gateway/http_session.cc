@@ -101,6 +101,7 @@ net::awaitable<void> HttpSession::Run() {
     }
     EndRecord();
     limited_.reset();
+    own_backend_.reset();
   }
   if (stream_.socket().is_open()) co_await LingerAndClose();
 }

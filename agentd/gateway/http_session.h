@@ -59,6 +59,8 @@ class HttpSession {
   boost::asio::awaitable<void> Run();
   // Closes the connection; Run ends soon after.
   void Abort();
+  // Ends the request under way when its key is no longer in force; so the connection.
+  void EndWithKey(const KeyTable& keys, uint64_t now_unix_ms);
   // Whose it is, and whether anything is done for it.
   ConnectionView View() const { return {address_, is_waiting_, waiting_since_}; }
   // It was closed for another: it has no place any more.

@@ -1,5 +1,7 @@
 // The part of HttpSession that lets requests in: keys, limits, models.
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -67,6 +69,14 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   }
   own_backend_.emplace(*state_->backend, state_->access, std::get<Principal>(std::move(answer)));
   return std::nullopt;
+}
+
+void HttpSession::EndWithKey(const KeyTable& keys, uint64_t now_unix_ms) {
+  if (!own_backend_.has_value()) return;
+  const std::string& key_id = own_backend_->principal().key_id;
+  if (key_id.empty() || keys.IsInForce(key_id, now_unix_ms)) return;
+  spdlog::info("gateway: request {} ends with its key {}", request_id_, key_id);
+  Abort();
 }
 
 std::optional<ApiError> HttpSession::CheckLimits() {

@@ -64,6 +64,11 @@ absl::Status NoSuchNode(const std::string& id) {
                       absl::StrCat("no node with the id '", id.substr(0, 64), "' is known"));
 }
 
+absl::Status NodeIsGone(const NodeId& node) {
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeDead,
+                      "that node's agent does not answer", node.value());
+}
+
 }  // namespace
 
 ClusterService::ClusterService(Parts parts)
@@ -267,14 +272,39 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
                                       "that node can't be reached from this one",
                                       request.node_id().substr(0, 32)));
   }
-  const transport::CallHandle handle = channel->Stream(
+  PassLogsOn(request, *channel, std::move(stream));
+}
+
+void ClusterService::PassLogsOn(const v1::LogsRequest& request, transport::PeerChannel& channel,
+                                ServerStream stream) {
+  auto passed = std::make_shared<PassedLogs>();
+  passed->node = NodeId(request.node_id());
+  passed->stream = stream;
+  passed->handle = channel.Stream(
       kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },
-      [stream, node = request.node_id()](const absl::Status& status) {
-        if (!absl::IsUnavailable(status)) return stream.Finish(status);
-        stream.Finish(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeDead,
-                                   "that node's agent does not answer", node));
+      [all = passed_logs_, stream,
+       weak = std::weak_ptr<PassedLogs>(passed)](const absl::Status& status) {
+        const std::shared_ptr<PassedLogs> over = weak.lock();
+        if (over == nullptr) return;
+        all->remove(over);
+        stream.Finish(absl::IsUnavailable(status) ? NodeIsGone(over->node) : status);
       });
-  stream.OnCancel([handle] { handle.Cancel(); });
+  passed_logs_->push_back(passed);
+  stream.OnCancel([all = passed_logs_, weak = std::weak_ptr<PassedLogs>(passed)] {
+    const std::shared_ptr<PassedLogs> over = weak.lock();
+    if (over == nullptr) return;
+    over->handle.Cancel();
+    all->remove(over);
+  });
+}
+
+void ClusterService::NoteDead(const NodeId& node) {
+  passed_logs_->remove_if([&](const std::shared_ptr<PassedLogs>& passed) {
+    if (passed->node != node) return false;
+    passed->handle.Cancel();
+    passed->stream.Finish(NodeIsGone(node));
+    return true;
+  });
 }
 
 void ClusterService::StopLeading() { loads_.EndAll(CoordinatorWay::NoCoordinator()); }

@@ -23,6 +23,7 @@
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
+#include "transport/peer_channel.h"
 #include "transport/rpc_server.h"
 
 namespace macrame::agentd {
@@ -63,6 +64,9 @@ class ClusterService {
   // As clusterctl is told it; `told` is called once, on the owner thread.
   void AskStatus(std::function<void(v1::ClusterStatus)> told);
 
+  // Who follows the log of that node through this one is told that it is gone.
+  void NoteDead(const NodeId& node);
+
   // Something that status shows has changed.
   void NoteChange() { changed_ = true; }
   // Each 100 ms or so.
@@ -93,6 +97,8 @@ class ClusterService {
   // Whose the request is, and whether it may ask that model.
   absl::Status TakeAsker(const transport::Caller& caller, v1::GenerateRequest* request);
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
+  void PassLogsOn(const v1::LogsRequest& request, transport::PeerChannel& channel,
+                  transport::ServerStream stream);
   void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
               transport::ServerStream stream);
   void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
@@ -138,6 +144,14 @@ class ClusterService {
   LoadWatches loads_;
   LogWatches logs_;
   std::list<StatusWatch> watches_;
+  // Logs of other nodes that are read through this one.
+  struct PassedLogs {
+    NodeId node;
+    transport::ServerStream stream;
+    transport::CallHandle handle;
+  };
+  using AllPassedLogs = std::list<std::shared_ptr<PassedLogs>>;
+  const std::shared_ptr<AllPassedLogs> passed_logs_ = std::make_shared<AllPassedLogs>();
   bool changed_ = false;
   bool refreshing_ = false;
   std::optional<MonotonicTime> asked_at_;

@@ -69,6 +69,7 @@ void RetentionService::Tick() {
   if (now < purge_due_) return;
   purge_due_ = now + kPurgePause;
   parts_.access->PurgeAnswers();
+  parts_.access->CheckKeys();
 }
 
 v1::DropAnswersResponse RetentionService::DropHere(const std::string& tenant) {

@@ -270,6 +270,12 @@ grpc::Status FakeOperationService::ListEvents(grpc::ServerContext*,
                                               const v1::ListEventsRequest* request,
                                               v1::ListEventsResponse* response) {
   last_events = *request;
+  if (events_told_max == 0) {
+    return transport::ToGrpcStatus(ReasonStatus(absl::StatusCode::kUnauthenticated,
+                                                reasons::kKeyNotFound,
+                                                "the access file's key was revoked"));
+  }
+  if (events_told_max > 0) --events_told_max;
   v1::Event& event = *response->add_events();
   event.set_at_unix_ms(1'764'081'005'000);
   event.set_kind("node");

@@ -267,6 +267,15 @@ TEST_F(WordsTest, TheManualPageHasEveryCommandAndNoHiddenOne) {
   EXPECT_EQ(Clusterctl({"help"}).out, Clusterctl({"--help"}).out);
 }
 
+// A test that hangs is how it was: asked again for ever.
+TEST_F(WordsTest, FollowedEventsEndWithTheKey) {
+  agent_.operations.events_told_max = 2;
+  const CliRun run = Run({"events", "-f"});
+  EXPECT_EQ(run.exit_code, kExitUnauthorised) << run.err;
+  EXPECT_TRUE(Has(run.out, "mini-2 is dead")) << run.out;
+  EXPECT_TRUE(Has(run.err, "was revoked")) << run.err;
+}
+
 TEST_F(WordsTest, NobodyAtTheSocketIsSaidByEachOfThem) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "m", "x"},
                                                 {"ps"},

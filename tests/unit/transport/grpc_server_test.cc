@@ -222,8 +222,10 @@ TEST_F(GrpcServerTest, AStreamOfAKeyThatIsRevokedEnds) {
   absl::Status answer;
   server_->SetPersonCheck([&](const std::string&, Remote) { return answer; });
   StartTls();
+  bool told = false;
   on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
     v1::GenerateChunk chunk;
+    stream.OnCancel([&told] { told = true; });
     stream.Write(chunk);
     held_ = stream;
   };
@@ -244,7 +246,9 @@ TEST_F(GrpcServerTest, AStreamOfAKeyThatIsRevokedEnds) {
   dispatcher_.Run();
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(*ended, absl::UnauthenticatedError("revoked"));
+  EXPECT_FALSE(held_->Write(v1::GenerateChunk()));
   EXPECT_TRUE(CallUnary(*of_node).ok()) << "nodes go on";
+  EXPECT_TRUE(told) << "whoever works for it, also on another node, stops";
 }
 
 TEST_F(GrpcServerTest, ACallerOfAnotherClusterDoesNotGetIn) {

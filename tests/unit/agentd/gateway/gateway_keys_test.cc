@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/gateway.h"
@@ -273,6 +275,76 @@ TEST_F(GatewayKeysTest, BeyondConcurrencyItIs429UntilTheOtherIsOver) {
   RawResponse third;
   for (int i = 0; i < 50 && third.status != 200; ++i) third = Ask(Chat("tiny", Sent(kOneAtOnce)));
   EXPECT_EQ(third.status, 200);
+}
+
+class GatewayKeysEnd : public GatewayKeysTest {
+ protected:
+  // A stream of "manual" whose first words have come.
+  std::shared_ptr<FakeCall> Begin(RawHttpClient& client, const char* key, size_t index) {
+    client.Send(
+        ChatPost(R"({"model":"manual","stream":true,"messages":[{"role":"user","content":"hi"}]})",
+                 Sent(key)));
+    auto call = backend_.WaitForCall(index);
+    if (call == nullptr) return nullptr;
+    call->Text("first");
+    EXPECT_EQ(client.ReadHead().status, 200);
+    return call;
+  }
+  static constexpr std::chrono::seconds kLimit{2};
+};
+
+TEST_F(GatewayKeysEnd, StreamsUnderWayWhenItIsRevokedAndNoOthers) {
+  Start();
+  RawHttpClient revoked(gateway_->port()), other(gateway_->port());
+  const auto ended = Begin(revoked, kGood, 0);
+  const auto goes_on = Begin(other, kLaw, 1);
+  ASSERT_TRUE(ended != nullptr && goes_on != nullptr);
+  auto keys = Keys();
+  access_->SetKeys(keys);  // nothing changed
+  keys[kGood].set_revoked_unix_ms(1);
+  access_->SetKeys(keys);
+  EXPECT_TRUE(ended->WaitForCancel(kLimit));
+  EXPECT_TRUE(revoked.WaitForClose());
+  goes_on->Text("second");
+  goes_on->Finish(v1::FINISH_REASON_STOP, 1, 2);
+  goes_on->Done(absl::OkStatus());
+  std::string rest;
+  while (rest.find("[DONE]") == std::string::npos) {
+    const std::string more = other.ReadSome();
+    ASSERT_FALSE(more.empty()) << rest;
+    rest += more;
+  }
+  EXPECT_NE(rest.find("second"), std::string::npos);
+  EXPECT_FALSE(goes_on->cancelled());
+}
+
+TEST_F(GatewayKeysEnd, AWholeAnswerThatIsWaitedForToo) {
+  Start();
+  RawHttpClient client(gateway_->port());
+  client.Send(Chat("manual", Sent(kGood)));
+  const auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  auto keys = Keys();
+  keys.erase(kGood);  // an ended key gave way to others
+  access_->SetKeys(keys);
+  EXPECT_TRUE(call->WaitForCancel(kLimit));
+  EXPECT_TRUE(client.WaitForClose());
+}
+
+TEST_F(GatewayKeysEnd, AStreamWhenTheKeyExpires) {
+  Start();
+  auto keys = Keys();
+  const uint64_t end = GatewayUnixMs() + 300;
+  keys[kGood].set_expires_unix_ms(end);
+  access_->SetKeys(keys);
+  RawHttpClient client(gateway_->port());
+  const auto call = Begin(client, kGood, 0);
+  ASSERT_NE(call, nullptr);
+  access_->CheckKeys();
+  while (GatewayUnixMs() < end) std::this_thread::yield();
+  access_->CheckKeys();
+  EXPECT_TRUE(call->WaitForCancel(kLimit));
+  EXPECT_TRUE(client.WaitForClose());
 }
 
 TEST_F(GatewayKeysTest, RefusalsAreToldWithoutQueryAndBody) {

@@ -493,6 +493,31 @@ TEST_F(ClusterServiceTest, LogsOfANodeThatIsGoneOrUnknownEndWithItsName) {
   EXPECT_THAT(ReasonOf(unknown.status()).message(), HasSubstr("'nobody'"));
 }
 
+// Cut off, so that no connection says that it ended.
+TEST_F(ClusterServiceTest, LogsThatAreFollowedEndWithTheirNode) {
+  const std::string path = FreshFolder() + "/agentd.log";
+  std::ofstream(path) << "one\n";
+  Begin(3, [&](auto& options) {
+    options.configure = [path](Config& config) { config.log_file = path; };
+  });
+  const int cut = Follower();
+  v1::LogsRequest request;
+  request.set_node_id(id(cut).value());
+  request.set_follow(true);
+  const auto followed = Start(Leader(), kLogs, request);
+  sim().RunFor(500);
+  EXPECT_EQ(followed->messages.size(), 1u);
+  EXPECT_FALSE(followed->end.has_value());
+  sim().Isolate(cut, true);
+  const auto is_dead = [&] {
+    const auto status = Ask(Leader(), kGetStatus, v1::GetStatusRequest());
+    return status.ok() && Find(*status, id(cut))->state() == v1::NODE_STATE_DEAD;
+  };
+  ASSERT_TRUE(RunUntil(is_dead, 30'000));
+  EXPECT_TRUE(RunUntil([&] { return followed->end.has_value(); }, 2'000));
+  EXPECT_EQ(CodeOf(followed->Answer()), reasons::kNodeDead);
+}
+
 // --- the coordinator changes ---------------------------------------------------------------------
 
 // An order is passed to a coordinator that has just died: whoever asked is told what that means,
