@@ -18,7 +18,9 @@ bool ConnectionGate::Admit(const std::string& address, MonotonicTime now) {
   const auto found = by_address_.find(address);
   const size_t own = found == by_address_.end() ? 0 : found->second;
   if (own >= (known ? kUnprovenPerMemberMax : kUnprovenPerAddressMax)) return false;
-  if (!known && unknown_ >= kUnprovenMax) return false;
+  const bool is_first = own < kUnprovenFirst;
+  const size_t places = is_first ? unproven_max_ : unproven_max_ - unproven_max_ / kReservedShare;
+  if (!known && unknown_ >= places) return false;
   ++by_address_[address];
   if (!known) ++unknown_;
   recent_.push_back({now, address, known});

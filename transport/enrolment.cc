@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -71,25 +72,36 @@ struct Pending {
 
 struct EnrolmentListener::Parts {
   ~Parts();
+  struct Connection {
+    enum class State { kOpen, kAsked, kLeaving };
+    std::string address;
+    std::thread thread;
+    std::atomic<State> state{State::kOpen};
+    std::atomic<bool> leave{false};
+    std::atomic<bool> ended{false};
+    // False: it is another state's already.
+    bool Become(State next) {
+      State open = State::kOpen;
+      return state.compare_exchange_strong(open, next);
+    }
+  };
   void Take(int fd);
-  void Serve(int fd);
+  void Serve(int fd, Connection& connection);
   void JoinEnded();
+  void MakeRoom(const std::string& address);
 
   OwnedContext context;
   OnQuestion on_question;
   std::unique_ptr<TcpAcceptor> acceptor;
   std::atomic<bool> stopping{false};
-  struct Connection {
-    std::string address;
-    std::thread thread;
-    std::atomic<bool> ended{false};
-  };
-  std::list<Connection> connections;  // the acceptor's thread's own, until that has ended
+  // Oldest first; the acceptor's thread's own, until that has ended.
+  std::list<Connection> connections;
 };
 
 EnrolmentListener::Parts::~Parts() {
   stopping = true;
   acceptor.reset();
+  for (Connection& connection : connections) connection.leave = true;
   for (Connection& connection : connections) connection.thread.join();
 }
 
@@ -101,32 +113,56 @@ void EnrolmentListener::Parts::JoinEnded() {
   });
 }
 
+void EnrolmentListener::Parts::MakeRoom(const std::string& address) {
+  std::map<std::string, size_t> places;
+  size_t all = 0;
+  for (const Connection& one : connections) {
+    if (one.ended || one.state != Connection::State::kOpen) continue;
+    ++places[one.address];
+    ++all;
+  }
+  std::string of = address;
+  if (places[address] < kEnrolmentsPerAddressMax) {
+    if (all < kEnrolmentsMax) return;
+    size_t most = 0;
+    for (const Connection& one : connections) {
+      if (one.ended || one.state != Connection::State::kOpen) continue;
+      if (places[one.address] <= most) continue;
+      most = places[one.address];
+      of = one.address;
+    }
+  }
+  for (Connection& one : connections) {
+    if (one.ended || one.address != of || !one.Become(Connection::State::kLeaving)) continue;
+    one.leave = true;
+    return;
+  }
+}
+
 void EnrolmentListener::Parts::Take(int fd) {
   JoinEnded();
-  const std::string address = PeerAddress(fd);
-  const auto of_address =
-      std::count_if(connections.begin(), connections.end(),
-                    [&](const Connection& one) { return one.address == address; });
-  if (connections.size() >= kEnrolmentsMax ||
-      static_cast<size_t>(of_address) >= kEnrolmentsPerAddressMax) {
+  if (connections.size() >= kEnrolmentThreadsMax) {
     ::close(fd);
     return;
   }
+  const std::string address = PeerAddress(fd);
+  MakeRoom(address);
   Connection& connection = connections.emplace_back();
   connection.address = address;
   connection.thread = std::thread([this, fd, &connection] {
-    Serve(fd);
+    Serve(fd, connection);
     connection.ended = true;
   });
 }
 
-void EnrolmentListener::Parts::Serve(int fd) {
+void EnrolmentListener::Parts::Serve(int fd, Connection& connection) {
   Question question;
-  question.address = PeerAddress(fd);
-  TlsStream stream(context.get(), fd, TlsNow() + kEnrolmentLimit, &stopping);
+  question.address = connection.address;
+  TlsStream stream(context.get(), fd, TlsNow() + kEnrolmentLimit, &connection.leave);
   if (!stream.Accept().ok()) return;
   const absl::StatusOr<std::string> said = stream.ReceiveFrame(kEnrolmentBytesMax);
   if (!said.ok() || !question.request.ParseFromString(*said)) return;
+  if (!connection.Become(Connection::State::kAsked)) return;
   question.exported = stream.Exported(kEnrolmentExportBytes);
   auto pending = std::make_shared<Pending>();
   on_question(std::move(question), [pending](v1::EnrolResponse answer) {
@@ -163,6 +199,7 @@ absl::StatusOr<std::unique_ptr<EnrolmentListener>> EnrolmentListener::Start(
   absl::StatusOr<std::unique_ptr<TcpAcceptor>> acceptor = TcpAcceptor::Listen(ip, port);
   if (!acceptor.ok()) return acceptor.status();
   parts->acceptor = std::move(*acceptor);
+  parts->acceptor->SetUnprovenMax(kEnrolmentsUnprovenMax);
   parts->acceptor->Begin([parts = parts.get()](int, int fd) { parts->Take(fd); });
   return std::unique_ptr<EnrolmentListener>(new EnrolmentListener(std::move(parts)));
 }

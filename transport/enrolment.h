@@ -5,8 +5,11 @@
 //
 // The listener is open only while a token is valid (agentd/services/enrolment_service). Before a
 // question is read, a caller has used up its place at the ConnectionGate and one of kEnrolmentsMax
-// connections, each with kEnrolmentLimit in all. Nothing secret is said before the owner has found
-// the proof good.
+// connections, each with kEnrolmentLimit in all. When these are full, or those of its address, the
+// oldest makes room for the newest: of the same address, else of that which has the most. Who has
+// asked its question, with its proof in it, holds none of these places and makes room for nobody.
+// So callers that say nothing keep out nobody who speaks. Nothing secret is said before the owner
+// has found the proof good.
 
 #include <atomic>
 #include <functional>
@@ -21,8 +24,11 @@
 
 namespace macrame::transport {
 
-inline constexpr size_t kEnrolmentsMax = 8;
+inline constexpr size_t kEnrolmentsMax = 16;  // that have not asked yet
 inline constexpr size_t kEnrolmentsPerAddressMax = 2;
+// With those that have asked, and those that made room and are about to end.
+inline constexpr size_t kEnrolmentThreadsMax = 64;
+inline constexpr size_t kEnrolmentsUnprovenMax = 512;  // within kHandshakeLimit
 inline constexpr size_t kEnrolmentBytesMax = 16 * 1024;
 inline constexpr Duration kEnrolmentLimit = std::chrono::seconds(8);
 inline constexpr size_t kEnrolmentExportBytes = 32;

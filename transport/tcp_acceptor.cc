@@ -276,6 +276,11 @@ void TcpAcceptor::Begin(Take take, Judge judge, std::string_view farewell) {
   parts_->thread = std::thread([parts = parts_.get()] { parts->Run(); });
 }
 
+void TcpAcceptor::SetUnprovenMax(size_t unproven_max) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  parts_->gate.SetUnprovenMax(unproven_max);
+}
+
 void TcpAcceptor::SetKnown(std::set<std::string> addresses) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   parts_->gate.SetKnown(std::move(addresses));

@@ -36,6 +36,8 @@ class TcpAcceptor {
   std::string Trouble() const;
   // Without a judge every caller is taken at once; those that it turns away get `farewell`.
   void Begin(Take take, Judge judge = nullptr, std::string_view farewell = {});
+  // As ConnectionGate has it. Before Begin.
+  void SetUnprovenMax(size_t unproven_max);
   // Of members (ConnectionGate). Any thread.
   void SetKnown(std::set<std::string> addresses);
 

@@ -19,6 +19,24 @@ TEST(ConnectionGate, OneAddressGetsItsShareAndAnotherStillGetsIn) {
   EXPECT_TRUE(gate.Admit("10.0.0.9", At(5400))) << "those before it had their time";
 }
 
+TEST(ConnectionGate, AFloodFromAFewAddressesKeepsNobodyElseOut) {
+  for (const int addresses : {3, 4, 5, 8, 16}) {
+    ConnectionGate gate;
+    for (int i = 0; i < 2000; ++i) gate.Admit(absl::StrCat("10.0.0.", i % addresses), At(i));
+    size_t others = 0;
+    for (int i = 0; i < 8; ++i) others += gate.Admit(absl::StrCat("10.0.9.", i), At(2000));
+    EXPECT_EQ(others, 8u) << addresses;
+  }
+}
+
+TEST(ConnectionGate, WhereTheServerBoundsThemItselfMoreMayCome) {
+  ConnectionGate gate;
+  gate.SetUnprovenMax(512);
+  size_t admitted = 0;
+  for (int i = 0; i < 2000; ++i) admitted += gate.Admit(absl::StrCat("10.1.", i), At(1));
+  EXPECT_EQ(admitted, 512u);
+}
+
 TEST(ConnectionGate, AFloodFromManyAddressesKeepsNoMemberOut) {
   ConnectionGate gate;
   gate.SetKnown({"10.0.0.2"});

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -124,27 +126,84 @@ TEST_F(EnrolmentTest, TheNextAddressIsTriedAndNobodyThereIsSaid) {
   EXPECT_EQ(Code(token_), "JOIN_UNREACHABLE");
 }
 
-TEST_F(EnrolmentTest, SilentCallersTakeAllPlacesAndNoMore) {
+// Sockets that say nothing, from addresses of this machine.
+class SilentCallers {
+ public:
+  explicit SilentCallers(int port) : port_(port) {}
+  ~SilentCallers() {
+    for (const int fd : fds_) ::close(fd);
+  }
+  void Call(uint32_t from, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      const sockaddr_in own = Address(INADDR_LOOPBACK + from, 0);
+      ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
+      const sockaddr_in to = Address(INADDR_LOOPBACK, port_);
+      ASSERT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+      fds_.push_back(fd);
+    }
+  }
+
+ private:
+  static sockaddr_in Address(uint32_t ip, int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(ip);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    return address;
+  }
+  const int port_;
+  std::vector<int> fds_;
+};
+
+TEST_F(EnrolmentTest, SilentCallersFromAFewAddressesKeepNobodyOut) {
   Start();
-  std::vector<int> silent;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(token_.port));
-  for (size_t i = 0; i < kEnrolmentsMax; ++i) {
-    silent.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    ASSERT_EQ(::connect(silent.back(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  SilentCallers silent(token_.port);
+  for (uint32_t from = 1; from <= 4; ++from) silent.Call(from, 15);
+  EXPECT_EQ(Code(token_), "");
+}
+
+TEST_F(EnrolmentTest, SilentCallersFromManyAddressesKeepNobodyOut) {
+  Start();
+  SilentCallers silent(token_.port);
+  for (uint32_t from = 1; from <= 60; ++from) silent.Call(from, 1);
+  EXPECT_EQ(Code(token_), "");
+}
+
+TEST_F(EnrolmentTest, SilentCallersFromTheSameAddressMakeRoomOldestFirst) {
+  Start();
+  SilentCallers silent(token_.port);
+  silent.Call(0, kEnrolmentsPerAddressMax + 4);
+  EXPECT_EQ(Code(token_), "");
+}
+
+// Its answer takes a while: the flood that comes meanwhile does not cost it its place.
+TEST_F(EnrolmentTest, WhoHasAskedMakesRoomForNobody) {
+  std::optional<EnrolmentListener::Answer> held;
+  std::condition_variable asked;
+  auto listener =
+      EnrolmentListener::Start("127.0.0.1", 0, *MakeNodeCredentials(secret_, kKeeper),
+                               [&](EnrolmentListener::Question, EnrolmentListener::Answer answer) {
+                                 const std::lock_guard lock(mutex_);
+                                 held = std::move(answer);
+                                 asked.notify_all();
+                               });
+  ASSERT_TRUE(listener.ok());
+  token_.port = (*listener)->port();
+  std::string code = "none";
+  std::thread joins([&] { code = Code(token_); });
+  {
+    std::unique_lock lock(mutex_);
+    asked.wait_for(lock, std::chrono::seconds(10), [&] { return held.has_value(); });
   }
-  EXPECT_EQ(Code(token_), "JOIN_UNREACHABLE");
-  for (const int fd : silent) ::close(fd);
-  // Their places come free; the listener's end would not wait for them either.
-  // When is the listener's to say: it notices each end in a thread of its own.
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  std::string code = Code(token_);
-  while (!code.empty() && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    code = Code(token_);
+  SilentCallers silent(token_.port);
+  silent.Call(0, 8);
+  for (uint32_t from = 1; from <= 20; ++from) silent.Call(from, 2);
+  {
+    const std::lock_guard lock(mutex_);
+    if (held.has_value()) (*held)(v1::EnrolResponse());
   }
+  joins.join();
   EXPECT_EQ(code, "");
 }
 
