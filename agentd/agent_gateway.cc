@@ -53,6 +53,7 @@ void Agent::Impl::StartGateway() {
   }
   options.keys_required = config_.gateway_keys == "required";
   options.open = config_.gateway_open;
+  options.orders_group = config_.socket_group;
   if (!IsLoopbackAddress(config_.gateway_bind)) {
     // Its own names can't be another site's.
     const std::string& hostname = parts_.own.identity().hostname();

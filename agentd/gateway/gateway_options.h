@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ struct GatewayOptions {
   std::function<std::shared_ptr<const std::string>()> latencies;
   // Gives the page's orders to the cluster. Called on the io thread. None: they are answered 503.
   GiveOrder give_order;
+  // Members of this Unix group may give orders from this machine without a key while there is none,
+  // as the agent's own user and root may (peer_user.h); empty: nobody else.
+  std::string orders_group;
+  // Which user a loopback connection is of, for tests; unset: as the system tells.
+  std::function<std::optional<uint32_t>()> peer_user;
   // PEM files; none: no TLS. With them other machines have to use TLS; this one may.
   std::string tls_certificate;
   std::string tls_key;

@@ -110,6 +110,8 @@ class HttpSession {
   // Whether the request says of itself that it comes from the page that this gateway serves, opened
   // on this machine.
   bool IsOwnPage() const;
+  // The connection's other end is a program of somebody whom this agent obeys on its socket.
+  bool IsOfObeyedUser() const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);

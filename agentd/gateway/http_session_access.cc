@@ -8,6 +8,7 @@
 #include "agentd/gateway/admission.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/http_session.h"
+#include "agentd/gateway/peer_user.h"
 #include "agentd/gateway/routes.h"
 #include "proto/replicas.h"
 
@@ -15,6 +16,12 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kPathNotedBytesMax = 200;
+
+bool IsOrderOrAsksOfOrders(absl::string_view method, const std::string& path) {
+  if (path == "/dashboard/api/access") return true;
+  const RouteAccess route = AccessOf(method, path);
+  return !route.is_open && route.scopes != 0 && (route.scopes & (kScopeInfer | kScopeRead)) == 0;
+}
 
 }  // namespace
 
@@ -46,6 +53,18 @@ bool HttpSession::IsFromLoopback() const {
   return !gone && PlainAddress(remote.address()).is_loopback();
 }
 
+bool HttpSession::IsOfObeyedUser() const {
+  const GatewayOptions& options = state_->options;
+  if (!options.peer_user && !TellsPeerUsers()) return true;
+  beast::error_code error, own_error;
+  const auto peer = stream_.socket().remote_endpoint(error);
+  const auto own = stream_.socket().local_endpoint(own_error);
+  if (error || own_error) return false;
+  const std::optional<uint32_t> user =
+      options.peer_user ? options.peer_user() : UserOfPeer(peer, own);
+  return user.has_value() && IsObeyedUser(*user, options.orders_group);
+}
+
 std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   const auto& request = parser_->get();
   if (request.count(http::field::authorization) > 1 || request.count("x-api-key") > 1) {
@@ -59,8 +78,11 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   question.from_loopback = IsFromLoopback();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
-  // It matters to whoever needs no key alone.
-  question.by_own_page = keys->empty() && question.from_loopback && IsOwnPage();
+  // It matters to whoever needs no key alone, and the user only for orders and for what the page is
+  // told of them.
+  const bool is_order = IsOrderOrAsksOfOrders(question.method, path);
+  question.by_own_page =
+      keys->empty() && question.from_loopback && is_order && IsOwnPage() && IsOfObeyedUser();
   auto answer = DecideAccess(question, *keys, rules, GatewayUnixMs());
   if (auto* refusal = std::get_if<AccessRefusal>(&answer)) {
     access_headers_ = std::move(refusal->headers);

@@ -279,6 +279,33 @@ TEST_F(GatewayOrdersTest, WithoutKeysOnlyThisMachinesOwnPageGivesOrders) {
       401);
 }
 
+// Headers are anybody's to write; whose process it is the system tells.
+TEST_F(GatewayOrdersTest, WithoutKeysOtherUsersOfThisMachineGiveNoOrders) {
+  const std::string own = absl::StrCat(kHost, kOwnOrigin, kJson);
+  for (const std::optional<uint32_t> user : {std::optional<uint32_t>(65'534), {}}) {
+    GatewayOptions options;
+    options.peer_user = [user] { return user; };
+    Start(/*with_keys=*/false, options);
+    for (const char* order : {"load", "unload", "plan", "cordon", "keys/create", "keys/revoke"}) {
+      const RawResponse refused = Ask(Post(absl::StrCat("/dashboard/api/", order), own, kTiny));
+      EXPECT_EQ(refused.status, 401) << order;
+      EXPECT_NE(refused.body.find("clusterctl key create"), std::string::npos) << refused.body;
+    }
+    EXPECT_TRUE(NothingGiven());
+    const RawResponse told =
+        Ask(absl::StrCat("GET /dashboard/api/access HTTP/1.1\r\n", kHost, "\r\n"));
+    EXPECT_EQ(json::parse(told.body)["scopes"], json({"infer", "read"}));
+    // Asking models stays open to this machine.
+    EXPECT_EQ(
+        Ask(ChatPost(R"({"model":"tiny","messages":[{"role":"user","content":"hi"}]})")).status,
+        200);
+  }
+  GatewayOptions of_root;
+  of_root.peer_user = [] { return std::optional<uint32_t>(0); };
+  Start(/*with_keys=*/false, of_root);
+  EXPECT_EQ(Ask(Post(kLoad, own, kTiny)).status, 200);
+}
+
 TEST_F(GatewayOrdersTest, WhereEverybodyMayComeOrKeysAreRequiredOrdersTakeAKey) {
   for (const bool is_open : {true, false}) {
     GatewayOptions options;
