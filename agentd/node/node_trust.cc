@@ -2,6 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstdlib>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "agentd/base/log_text.h"
 #include "proto/reasons.h"
@@ -85,9 +88,23 @@ absl::Status NodeTrust::Take(const transport::NodeMembership& membership) {
   return noted;
 }
 
+bool NodeTrust::ClockWasSet(MonotonicTime now) {
+  const int64_t steady_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
+  const int64_t offset_ms = static_cast<int64_t>(dispatcher_.UnixMs()) - steady_ms;
+  const int64_t before_ms = std::exchange(clock_offset_ms_, offset_ms).value_or(offset_ms);
+  return std::chrono::milliseconds(std::llabs(offset_ms - before_ms)) > kClockSet;
+}
+
 void NodeTrust::Tick() {
   const MonotonicTime now = dispatcher_.Now();
-  if (!loaded() || now - looked_at_ < kDatesLookedAt) return;
+  if (!loaded()) return;
+  const bool clock_was_set = ClockWasSet(now);
+  if (clock_was_set) {
+    spdlog::warn("this machine's clock was set: it says {} now", DateText(NowS()));
+    renew_from_ = now;
+  }
+  if (!clock_was_set && now - looked_at_ < kDatesLookedAt) return;
   looked_at_ = now;
   asker_.Tick();
   if (IsRenewalDue(dates_->own, NowS()) && now >= renew_from_ && !asker_.is_asking()) Renew();

@@ -23,6 +23,9 @@
 namespace macrame::agentd {
 
 inline constexpr Duration kDatesLookedAt = std::chrono::seconds(60);
+// Whose clock is set by more than this has its certificate looked at at once, and gets a new one
+// whatever was tried before: it is what keeps the node out.
+inline constexpr Duration kClockSet = std::chrono::hours(12);
 // After all members were asked in vain.
 inline constexpr Duration kRenewPause = std::chrono::minutes(5);
 // Between two new certificates, whatever the clocks say.
@@ -50,7 +53,7 @@ class NodeTrust {
   // NOT_KEEPER when this node has no secret file, or one of another cluster than it runs with.
   absl::StatusOr<transport::ClusterSecret> ReadSecret() const;
 
-  // Each 100 ms or so; looks each kDatesLookedAt.
+  // Each 100 ms or so; looks each kDatesLookedAt, and when the clock was set.
   void Tick();
   bool loaded() const { return dates_.has_value(); }
   bool keeper() const { return keeper_; }
@@ -62,6 +65,8 @@ class NodeTrust {
  private:
   int64_t NowS() const { return static_cast<int64_t>(dispatcher_.UnixMs() / 1000); }
   absl::Status Note(const transport::NodeCredentials& node);
+  // Since it was asked last, by more than kClockSet.
+  bool ClockWasSet(MonotonicTime now);
   void Renew();
   void MakeAnew();
   // What a keeper signed is worth taking: its clock may be wrong.
@@ -78,6 +83,7 @@ class NodeTrust {
   std::string cluster_id_, cluster_name_;
   std::string authority_pem_;
   std::optional<TrustDates> dates_;
+  std::optional<int64_t> clock_offset_ms_;  // of the wall clock to the steady one
   MonotonicTime looked_at_;
   MonotonicTime renew_from_;   // not before
   std::string renew_failure_;  // of a keeper, which signs itself

@@ -70,6 +70,29 @@ TEST_F(NodeTrustTest, AKeeperWhoseClockWasYearsOffHasAGoodCertificateOnceItIsRig
   }
 }
 
+// Not at the next look a minute later, nor when a failed try may be repeated.
+TEST_F(NodeTrustTest, AClockThatIsSetRightHasTheCertificateMadeAnewAtOnce) {
+  ASSERT_TRUE(transport::WriteClusterSecret(secret_, path_).ok());
+  for (const int64_t off : {400, -9000}) {
+    renewed_.clear();
+    clock_.unix_s = kNow + off * kSecondsPerDay;
+    ASSERT_TRUE(trust_->Load().ok());
+    Look();
+    clock_.AdvanceBy(std::chrono::milliseconds(100));
+    trust_->Tick();
+    renewed_.clear();
+    clock_.unix_s = kNow;
+    clock_.AdvanceBy(std::chrono::milliseconds(100));
+    trust_->Tick();
+    ASSERT_EQ(renewed_.size(), 1u) << off;
+    EXPECT_EQ(renewed_[0].not_after_s, kNow + 7 * kSecondsPerDay);
+    EXPECT_EQ(Problem(), "");
+    clock_.AdvanceBy(std::chrono::milliseconds(100));
+    trust_->Tick();
+    EXPECT_EQ(renewed_.size(), 1u) << "once";
+  }
+}
+
 TEST_F(NodeTrustTest, AKeeperMakesANewOneBeforeTheOldOneEnds) {
   ASSERT_TRUE(transport::WriteClusterSecret(secret_, path_).ok());
   ASSERT_TRUE(trust_->Load().ok());
