@@ -397,8 +397,14 @@ absl::Status GrpcServer::Parts::CheckCaller(const Method& method, const Caller& 
   }
   if (method.access != Access::kMember || caller.local) return absl::OkStatus();
   if (is_member && is_member(caller.node_id)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
+  v1::Reason reason = MakeReason(
+      reasons::kNotReady,
+      absl::StrCat("the node that was asked does not know node ", ShortId(caller.node_id),
+                   ", which passed this on, as a member yet: no heartbeat of it came in"));
+  reason.set_remedy(
+      "try again in a second; if it stays so, 'clusterctl links' tells whether the two reach each "
+      "other");
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
 
 absl::Status GrpcServer::Parts::CheckKind(const std::string& path, const Method& method,

@@ -8,15 +8,20 @@
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/gang_round.h"
 #include "proto/phase_words.h"
+#include "proto/rank_words.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
 
-// What a rank says when it was another that failed.
-bool IsSymptom(std::string_view code) {
-  return code == reasons::kPeerLost || code == reasons::kConnectFailed ||
-         code == reasons::kRankExited;
+// How near to the cause what a rank says is: of those that complain of another, of one that ended
+// and of one that says what it lacks, the last is named.
+int Nearness(const v1::Reason& reason) {
+  const std::string& code = reason.code();
+  if (code == reasons::kRankKilled) return 3;
+  if (code == reasons::kPeerLost || code == reasons::kConnectFailed) return 0;
+  if (code == reasons::kRankExited) return TellsOfLink(reason) ? 0 : 1;
+  return 2;
 }
 
 }  // namespace
@@ -77,10 +82,7 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
         why.set_node_id(other.node_id());
       }
     }
-    if (why.code() == reasons::kRankKilled) return why;
-    if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
-      found = std::move(why);
-    }
+    if (!found.has_value() || Nearness(*found) < Nearness(why)) found = std::move(why);
   }
   return found;
 }

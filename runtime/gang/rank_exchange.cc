@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/check.h"
+#include "proto/reasons.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace mx = mlx::core;
 
 void Must(const absl::Status& status) {
-  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+  if (!status.ok()) throw std::runtime_error(ReasonOf(status).message());
 }
 
 transport::Element ElementOf(mx::Dtype wire_type) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/rank_words.h"
 #include "proto/reasons.h"
 #include "runtime/model/mlx/device_memory.h"
 
@@ -113,8 +114,7 @@ absl::Status WorkerStack::InStep(absl::Status failed) const {
                        text.find("[ring]") != text.npos || text.find("[jaccl]") != text.npos ||
                        text.find("istributed") != text.npos;
   if (place_.world_size == 1 || !is_link) return failed;
-  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
-                      absl::StrCat("the link to a neighbouring rank failed: ", reason.message()));
+  return LinkFailed(reason.message());
 }
 
 absl::Status WorkerStack::Begin(const ForwardStep& step) {

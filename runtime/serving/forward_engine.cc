@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/rank_words.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/model/load_layer_stack.h"
@@ -281,8 +282,7 @@ absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
     return absl::ResourceExhaustedError("the system refused memory for a forward step");
   } catch (const std::exception& error) {
     if (link_.single()) return absl::InternalError(error.what());
-    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
-                        absl::StrCat("the link to a neighbouring rank failed: ", error.what()));
+    return LinkFailed(error.what());
   }
 }
 
@@ -296,7 +296,7 @@ void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& ro
   const std::span bytes(reinterpret_cast<const std::byte*>(message.data<char>()), message.nbytes());
   const size_t floats = std::max<size_t>(exchange_.NumbersOf(rows), 1);
   const absl::Status sent = pipeline_->Send(bytes, floats);
-  if (!sent.ok()) throw std::runtime_error(std::string(sent.message()));
+  if (!sent.ok()) throw std::runtime_error(ReasonOf(sent).message());
   own.is_in_pipeline = true;
   own.has_rows = !rows.empty();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/distributed/distributed_impl.h"
+#include "proto/reasons.h"
 #include "transport/collectives/reduce.h"
 
 namespace macrame::transport {
@@ -54,7 +55,8 @@ Element ElementOf(mx::Dtype type) {
 }
 
 void Must(const absl::Status& status) {
-  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+  // The remedy is for who reads the whole error, whose cause this is.
+  if (!status.ok()) throw std::runtime_error(ReasonOf(status).message());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "agentd/cores/state_table.h"
+#include "proto/rank_words.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 #include "tests/unit/agentd/cores/gang_harness.h"
@@ -66,6 +67,31 @@ TEST(GangReconciler, WhoWasKilledIsNamedBeforeWhoComplained) {
   }
   h.Run(milliseconds(0));
   EXPECT_EQ(h.Status("m").failure().code(), "RANK_KILLED");
+}
+
+// The rank that ended is the last in the list, and its neighbours' words have the same code.
+TEST(GangReconciler, WhoEndedIsNamedBeforeWhoLostTheLinkToIt) {
+  for (const uint32_t ended : {0U, 1U, 2U}) {
+    Harness h("abc");
+    h.Deploy("m");
+    h.Run(seconds(3));
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      h.FindRank("m", rank)->set_phase(v1::RANK_PHASE_FAILED);
+      *h.FindRank("m", rank)->mutable_failure() =
+          rank == ended ? MakeReason("RANK_EXITED", "a rank of 'm' exited with code 3")
+                        : ReasonOf(LinkFailed("rank 2 (10.0.0.3) is gone: reset"));
+    }
+    h.Run(milliseconds(0));
+    EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("exited with code 3")) << ended;
+  }
+}
+
+TEST(RankWords, ALostLinkSaysWhereTheCauseIsToldAndNoRemedyOfAnotherError) {
+  const absl::Status failed = LinkFailed("rank 2 (10.0.0.3) is gone: reset");
+  EXPECT_EQ(ReasonOf(failed).code(), "RANK_EXITED") << "as ranks' exit codes go by";
+  EXPECT_TRUE(TellsOfLink(ReasonOf(failed)));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("rank 2 (10.0.0.3) is gone: reset. the"));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("'clusterctl events' tells which"));
 }
 
 TEST(GangReconciler, ALostNodeIsPlannedAround) {
