@@ -299,12 +299,15 @@ void ClusterService::PassLogsOn(const v1::LogsRequest& request, transport::PeerC
 }
 
 void ClusterService::NoteDead(const NodeId& node) {
-  passed_logs_->remove_if([&](const std::shared_ptr<PassedLogs>& passed) {
-    if (passed->node != node) return false;
-    passed->handle.Cancel();
+  AllPassedLogs over;
+  for (const std::shared_ptr<PassedLogs>& passed : *passed_logs_) {
+    if (passed->node == node) over.push_back(passed);
+  }
+  for (const std::shared_ptr<PassedLogs>& passed : over) {
+    passed_logs_->remove(passed);
     passed->stream.Finish(NodeIsGone(node));
-    return true;
-  });
+    passed->handle.Cancel();
+  }
 }
 
 void ClusterService::StopLeading() { loads_.EndAll(CoordinatorWay::NoCoordinator()); }
