@@ -1,7 +1,6 @@
 #include "runtime/serving/chat_voice.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -42,6 +41,22 @@ std::string ProbeRender(const text::ChatTemplate& chat_template, bool as_text) {
   return chat_template.Render(prompt).value_or("");
 }
 
+// Whether tools reach the prompt. A template that reads them elsewhere than transformers puts them
+// shows none.
+bool TakesTools(const text::ChatTemplate& chat_template, const std::string& source) {
+  if (!absl::StrContains(source, "tools")) return false;
+  text::ChatPrompt prompt;
+  prompt.messages_json = R"([{"role": "user", "content": "a"}])";
+  prompt.local_unix_s = 0;
+  if (!chat_template.Render(prompt).ok()) return true;  // it says nothing
+  prompt.tools_json =
+      R"([{"type": "function", "function": {"name": "k7q", "description": "d", "parameters": )"
+      R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}, )"
+      R"("required": ["p"]}}}])";
+  const auto shown = chat_template.Render(prompt);
+  return !shown.ok() || absl::StrContains(*shown, kProbeKey);
+}
+
 // An object that is joined to text is refused, or printed as Python prints it.
 bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
   const std::string with_object = ProbeRender(chat_template, false);
@@ -50,50 +65,6 @@ bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
   if (object_fits) return false;
   const std::string with_text = ProbeRender(chat_template, true);
   return absl::StrContains(with_text, absl::StrCat("{\"", kProbeKey, "\""));
-}
-
-// Whether it refuses or leaves out a system message behind others, and takes one at the beginning.
-bool TakesOneSystemMessage(const text::ChatTemplate& chat_template) {
-  const auto shows = [&](std::string_view messages_json, std::initializer_list<const char*> words) {
-    text::ChatPrompt prompt;
-    prompt.messages_json = messages_json;
-    prompt.local_unix_s = 0;
-    const std::string shown = chat_template.Render(prompt).value_or("");
-    return std::all_of(words.begin(), words.end(),
-                       [&shown](const char* word) { return absl::StrContains(shown, word); });
-  };
-  constexpr std::string_view kOne =
-      R"([{"role": "system", "content": "k1q"}, {"role": "user", "content": "k2q"}])";
-  constexpr std::string_view kMore =
-      R"([{"role": "system", "content": "k1q"}, {"role": "system", "content": "k2q"}, )"
-      R"({"role": "user", "content": "k3q"}, {"role": "system", "content": "k4q"}])";
-  return shows(kOne, {"k1q", "k2q"}) && !shows(kMore, {"k1q", "k2q", "k3q", "k4q"});
-}
-
-bool IsSystem(const v1::ChatMessage& message) {
-  return message.role() == "system" || message.role() == "developer";
-}
-
-// One system message at the beginning; what a later one says stands behind the message before it,
-// where the client put it, in no voice of its own.
-std::vector<v1::ChatMessage> WithOneSystemMessage(const v1::GenerateRequest& request, int count) {
-  std::vector<v1::ChatMessage> messages;
-  bool is_moved = false;  // the last one is a user's that was the system's
-  for (int i = 0; i < count; ++i) {
-    const v1::ChatMessage& message = request.messages(i);
-    const bool is_first = messages.empty();
-    const bool is_system = IsSystem(message);
-    const bool joins = !is_first && (is_system ? messages.back().role() != "assistant"
-                                               : is_moved && message.role() == "user");
-    if (joins) {
-      absl::StrAppend(messages.back().mutable_content(), "\n\n", message.content());
-      continue;
-    }
-    messages.push_back(message);
-    is_moved = is_system && !is_first;
-    if (is_moved) messages.back().set_role("user");
-  }
-  return messages;
 }
 
 TokenSpellings SpecialOnes(const text::Tokenizer& tokenizer,
@@ -213,7 +184,9 @@ class PlanMaker {
       if (reasons) plan.begin = Tokens("<|channel|>analysis<|message|>");
       return;
     }
-    plan.call_after_reasoning = Tokens(absl::StrCat("\n\n", opening));
+    const bool is_solar = dialect_.syntax == markup::CallSyntax::kSolar;
+    plan.call_after_reasoning =
+        Tokens(absl::StrCat(is_solar ? "<|begin|>assistant" : "\n\n", opening));
     const std::vector<int32_t> think = Tokens(dialect_.think_open);
     if (!think.empty()) plan.think_open = think[0];
   }
@@ -230,18 +203,17 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
   markup::Dialect dialect = markup::ChooseDialect(
       source, [&](std::string_view token) { return tokenizer.TokenId(token).has_value(); });
   ChatVoice voice;
-  voice.takes_tools = absl::StrContains(source, "tools");
-  voice.one_system_message = TakesOneSystemMessage(chat_template);
+  voice.takes_tools = TakesTools(chat_template, source);
   voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
   if (voice.takes_tools) voice.arguments_as_text = WantsArgumentsAsText(chat_template);
+  static_cast<TurnRules&>(voice) = ProbeTurnRules(chat_template, voice.takes_tools);
   const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);
   TokenSpellings reasoning = all;
-  if (dialect.syntax == markup::CallSyntax::kHarmony) {
-    for (const char* end : {"<|call|>", "<|return|>"}) {
-      const auto id = tokenizer.TokenId(end);
-      if (id.has_value()) voice.end_tokens.insert(*id);
-    }
-  } else {
+  for (const std::string& end : dialect.ends) {
+    const auto id = tokenizer.TokenId(end);
+    if (id.has_value()) voice.end_tokens.insert(*id);
+  }
+  if (!markup::IsAllMarkup(dialect)) {
     std::erase_if(reasoning, [&dialect](const auto& token) {
       return !absl::StrContains(dialect.think_open, token.second) &&
              !absl::StrContains(dialect.think_close, token.second);
@@ -254,7 +226,16 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
 }
 
 absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voice) {
-  if (!WantsCalls(request) || voice.takes_tools) return absl::OkStatus();
+  if (!WantsCalls(request)) return absl::OkStatus();
+  const bool is_read =
+      voice.dialect == nullptr || voice.dialect->syntax != markup::CallSyntax::kNone;
+  if (voice.takes_tools && is_read) return absl::OkStatus();
+  if (voice.takes_tools) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                        "how this model writes tool calls is not known here (its chat template "
+                        "names no known form), so its calls would come out as text; leave 'tools' "
+                        "out or load a model of another family");
+  }
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                       "this model's chat template takes no tools, so the model would never see "
                       "them; leave 'tools' out or load a model that was trained with tools");
@@ -266,11 +247,7 @@ std::string MessagesJson(const v1::GenerateRequest& request, int count, const Ch
   const auto add = [&](const v1::ChatMessage& message) {
     absl::StrAppend(&text, text.size() > 1 ? ", " : "", MessageJson(message, voice, names));
   };
-  if (voice.one_system_message) {
-    for (const v1::ChatMessage& message : WithOneSystemMessage(request, count)) add(message);
-  } else {
-    for (int i = 0; i < count; ++i) add(request.messages(i));
-  }
+  for (const v1::ChatMessage& message : TurnsOf(request, count, voice)) add(message);
   return text + "]";
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/serving/chat_turns.h"
 #include "runtime/serving/markup/dialect.h"
 #include "runtime/serving/sampling/generation.h"
 #include "runtime/serving/structure/call_grammar.h"
@@ -24,14 +25,12 @@ namespace macrame::runtime::engine {
 
 using TokenSpellings = std::map<int32_t, std::string>;
 
-struct ChatVoice {
+struct ChatVoice : TurnRules {
   std::shared_ptr<const markup::Dialect> dialect;
   bool takes_tools = false;  // the template reads them
   // The template joins a call's arguments to text instead of writing them as JSON itself.
   bool arguments_as_text = false;
   bool nine_letter_ids = false;  // it refuses other ids of calls
-  // It refuses or leaves out system messages behind the first message.
-  bool one_system_message = false;
   // Special tokens of the dialect, which decoders leave out: those of reasoning, and all.
   std::shared_ptr<const TokenSpellings> reasoning_tokens, all_tokens;
   std::set<int32_t> end_tokens;  // beside the model's own
@@ -42,11 +41,10 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
 // BAD_REQUEST when the template can't show the request's tools to the model.
 absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voice);
 
-// The first `count` messages for the template. Arguments of past calls are objects there, or text
-// where the voice says so; arguments that are no JSON object, which a model may have written, stand
-// in one under "invalid_json". A tool's message without a name has that of its call. Where the
-// template takes one system message alone, those at the beginning are joined, and a later one is
-// joined to the user's or tool's message before it, or becomes a user's.
+// The first `count` messages for the template, told by the voice's rules of turns. Arguments of
+// past calls are objects there, or text where the voice says so; arguments that are no JSON object,
+// which a model may have written, stand in one under "invalid_json". A tool's message without a
+// name has that of its call.
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice);
 
 // The template's further variables, the switch of reasoning among them.

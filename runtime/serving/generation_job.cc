@@ -189,6 +189,10 @@ absl::StatusOr<GenerationJob> PrepareEmbedding(const v1::GenerateRequest& reques
   return job;
 }
 
+bool IsTemplateRefusal(const absl::Status& status) {
+  return !status.ok() && ReasonOf(status).code() == reasons::kTemplateRefused;
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -202,16 +206,29 @@ absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& r
                                                     const ModelText& text, int64_t local_unix_s,
                                                     bool opens_answer, size_t tokens_max) {
   if (!text.chat_template.has_value()) return text.no_template;
-  const std::string messages_json = MessagesJson(request, count, text.voice);
   const std::string arguments_json = TemplateArgumentsJson(request);
   text::ChatPrompt prompt;
-  prompt.messages_json = messages_json;
   prompt.tools_json = request.tools().tools_json();
   prompt.kwargs_json = arguments_json;
   prompt.add_generation_prompt = opens_answer;
   prompt.local_unix_s = local_unix_s;
   prompt.tokens_max = tokens_max;
-  return text.chat_template->EncodeChat(text.tokenizer, prompt);
+  std::string messages_json = MessagesJson(request, count, text.voice);
+  prompt.messages_json = messages_json;
+  auto encoded = text.chat_template->EncodeChat(text.tokenizer, prompt);
+  if (!IsTemplateRefusal(encoded.status())) return encoded;
+  // What the template has against this chat the probes did not find.
+  for (const TurnRules& rules : StricterRules(text.voice)) {
+    ChatVoice voice = text.voice;
+    static_cast<TurnRules&>(voice) = rules;
+    std::string stricter = MessagesJson(request, count, voice);
+    if (stricter == messages_json) continue;
+    messages_json = std::move(stricter);
+    prompt.messages_json = messages_json;
+    auto again = text.chat_template->EncodeChat(text.tokenizer, prompt);
+    if (again.ok()) return again;
+  }
+  return encoded;
 }
 
 SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) {

@@ -28,7 +28,7 @@ struct AnswerMarkup::Parts {
                    traits.tools != nullptr,
                    traits.opens_reasoning,
                    false,
-                   dialect->syntax == CallSyntax::kHarmony},
+                   IsAllMarkup(*dialect) || dialect->syntax == CallSyntax::kRecipients},
         reading(ReadAnswer(transcript)) {
     reading.StartOn(stack);
   }

@@ -16,7 +16,7 @@ Reading<bool> ReadBlock(Transcript& t, std::string_view opener) {
       read = co_await ReadTaggedCalls(t, opener);
       break;
     case CallSyntax::kInvoke:
-      read = co_await ReadInvokes(t);
+      read = co_await ReadInvokes(t, opener);
       break;
     case CallSyntax::kSections:
       read = co_await ReadSections(t, opener);
@@ -31,10 +31,17 @@ Reading<bool> ReadBlock(Transcript& t, std::string_view opener) {
       read = co_await ReadPythonicCalls(t, /*only_known=*/false);
       break;
     case CallSyntax::kPlainJson:
-      read = co_await ReadPlainJsonCalls(t, /*only_known=*/false);
+      if (opener == t.dialect.function.function_open) {
+        read = co_await ReadFunction(t);
+      } else {
+        read = co_await ReadPythonTag(t);
+      }
       break;
     case CallSyntax::kNone:
     case CallSyntax::kHarmony:
+    case CallSyntax::kSolar:
+    case CallSyntax::kRecipients:
+    case CallSyntax::kNamedJson:
       break;
   }
   co_return read;
@@ -50,6 +57,8 @@ Reading<bool> ReadPlainCalls(Transcript& t) {
     read = co_await ReadPlainJsonCalls(t, /*only_known=*/true);
   } else if (t.dialect.syntax == CallSyntax::kPythonic) {
     read = co_await ReadPythonicCalls(t, /*only_known=*/true);
+  } else if (t.dialect.syntax == CallSyntax::kNamedJson) {
+    read = co_await ReadNamedJson(t);
   }
   if (!read) in.Rewind();
   co_return read;
@@ -129,6 +138,14 @@ Reading<bool> ReadOpening(Transcript& t) {
 Reading<bool> ReadAnswer(Transcript& t) {
   if (t.dialect.syntax == CallSyntax::kHarmony) {
     co_await ReadHarmony(t);
+    co_return true;
+  }
+  if (t.dialect.syntax == CallSyntax::kSolar) {
+    co_await ReadSolar(t);
+    co_return true;
+  }
+  if (t.dialect.syntax == CallSyntax::kRecipients) {
+    co_await ReadRecipients(t);
     co_return true;
   }
   co_await ReadOpening(t);

@@ -191,6 +191,26 @@ ValueKinds KindsOfTag(const Transcript& t, std::string_view tag, std::string_vie
   return kinds;
 }
 
+// A call's arguments as JSON, and the function's closing tag.
+Reading<bool> ReadFunctionJson(Transcript& t) {
+  const std::string_view close = t.dialect.function.function_close;
+  const bool whole = co_await CopyArguments(t);
+  if (whole) {
+    t.sink.EndCall();
+  } else {
+    co_await EndBroken(t, close);
+  }
+  t.source.Mark();
+  co_await t.source.SkipSpace();
+  const bool closed = co_await t.source.Accept(close);
+  if (closed) {
+    t.source.Forget();
+  } else {
+    t.source.Rewind();
+  }
+  co_return true;
+}
+
 }  // namespace
 
 Reading<bool> ReadFunction(Transcript& t) {
@@ -207,9 +227,17 @@ Reading<bool> ReadFunction(Transcript& t) {
     const bool read = co_await ReadElements(t, name);
     co_return read;
   }
-  const ValueTags value_tags =
-      TagsOfValue(tags.parameter_close,
-                  {tags.parameter_open, tags.function_close, tags.function_open, t.dialect.closer});
+  co_await in.SkipSpace();
+  const std::optional<char> first = co_await in.Peek();
+  if (first == '{') {
+    co_await ReadFunctionJson(t);
+    co_return true;
+  }
+  const std::vector<std::string_view> behind = {tags.parameter_open, tags.function_close,
+                                                tags.function_open, t.dialect.closer};
+  const ValueTags plain_tags = TagsOfValue(tags.parameter_close, behind);
+  const std::string quoted_close = tags.quote_close + tags.parameter_close;
+  const ValueTags quoted_tags = TagsOfValue(quoted_close, behind);
   ArgumentsWriter arguments(t);
   for (;;) {
     co_await in.SkipSpace();
@@ -224,7 +252,9 @@ Reading<bool> ReadFunction(Transcript& t) {
     in.Skip(1);
     arguments.Key(key);
     const ValueKinds kinds = KindsOfTag(t, *tag, name, key);
-    const ValueEnd end = co_await ReadValue(t, kinds, value_tags, tags.drops_line_ends);
+    const bool is_quoted = !tags.quote_open.empty() && co_await in.Accept(tags.quote_open);
+    const ValueEnd end = co_await ReadValue(t, kinds, is_quoted ? quoted_tags : plain_tags,
+                                            tags.drops_line_ends && !is_quoted);
     if (end.ends_block) {
       arguments.End(end.is_whole);
       co_return true;
@@ -235,20 +265,25 @@ Reading<bool> ReadFunction(Transcript& t) {
   co_return true;
 }
 
-Reading<bool> ReadInvokes(Transcript& t) {
+Reading<bool> ReadInvokes(Transcript& t, std::string_view opener) {
   TextSource& in = t.source;
   bool any = false;
+  bool opened = opener == t.dialect.function.function_open;
   for (;;) {
     if (any) in.Mark();
-    co_await in.SkipSpace();
-    const bool opened = co_await in.Accept(t.dialect.function.function_open);
+    if (!opened) {
+      co_await in.SkipSpace();
+      opened = co_await in.Accept(t.dialect.function.function_open);
+    }
     if (!opened) break;
+    opened = false;
     const bool read = co_await ReadFunction(t);
     if (!read) break;
     any = true;
   }
   if (!any) co_return false;
   in.Rewind();
+  if (t.dialect.closer.empty()) co_return true;
   in.Mark();
   co_await in.SkipSpace();
   const bool closed = co_await in.Accept(t.dialect.closer);
@@ -263,7 +298,8 @@ Reading<bool> ReadInvokes(Transcript& t) {
 Reading<bool> ReadPairs(Transcript& t) {
   TextSource& in = t.source;
   const PairTags& tags = t.dialect.pair;
-  const std::array<std::string_view, 2> name_ends = {tags.key_open, t.dialect.closer};
+  std::vector<std::string_view> name_ends = {tags.key_open, t.dialect.closer};
+  if (!tags.name_end.empty()) name_ends.push_back(tags.name_end);
   const std::array<std::string_view, 1> key_ends = {tags.key_close};
   const std::optional<std::string> head = co_await in.TextTo(name_ends, kNameBytesMax);
   if (!head.has_value()) co_return false;
@@ -271,6 +307,7 @@ Reading<bool> ReadPairs(Transcript& t) {
   if (name.empty()) co_return false;
   t.sink.BeginCall(name);
   in.Forget();
+  if (!tags.name_end.empty()) co_await in.Accept(tags.name_end);
   const ValueTags value_tags = TagsOfValue(tags.value_close, {tags.key_open, t.dialect.closer});
   ArgumentsWriter arguments(t);
   bool is_whole = true;

@@ -10,6 +10,9 @@
 namespace macrame::runtime::markup {
 namespace {
 
+constexpr std::array<std::string_view, 1> kLineEnd = {"\n"};
+constexpr std::string_view kPythonTool = "python";
+
 bool IsNameKey(std::string_view key) {
   return key == "name" || key == "function" || key == "tool" || key == "tool_name";
 }
@@ -100,10 +103,37 @@ Reading<bool> CopyArguments(Transcript& t) {
   co_return whole;
 }
 
+// {"name": arguments}, behind the bracket.
+Reading<bool> ReadKeyedCall(Transcript& t) {
+  TextSource& in = t.source;
+  co_await in.SkipSpace();
+  const std::optional<std::string> name = co_await ReadJsonString(in, kNameBytesMax);
+  if (!name.has_value() || name->empty()) co_return false;
+  co_await in.SkipSpace();
+  const bool separated = co_await in.Accept(":");
+  if (!separated) co_return false;
+  co_await in.SkipSpace();
+  t.sink.BeginCall(*name);
+  in.Forget();
+  bool whole = co_await CopyArguments(t);
+  if (whole) {
+    co_await in.SkipSpace();
+    whole = co_await in.Accept("}");
+    t.sink.EndCall();
+  } else {
+    co_await EndBroken(t, t.dialect.closer);
+  }
+  co_return true;
+}
+
 Reading<bool> ReadJsonCall(Transcript& t, bool only_known) {
   TextSource& in = t.source;
   const bool opened = co_await in.Accept("{");
   if (!opened) co_return false;
+  if (t.dialect.name_is_key) {
+    const bool read = co_await ReadKeyedCall(t);
+    co_return read;
+  }
   CallInJson call;
   for (;;) {
     co_await in.SkipSpace();
@@ -177,6 +207,63 @@ Reading<bool> ReadPlainJsonCalls(Transcript& t, bool only_known) {
     if (more) more = co_await ReadJsonCall(t, only_known);
     if (!more) in.Rewind();
   }
+  co_return any;
+}
+
+Reading<bool> ReadPythonTag(Transcript& t) {
+  TextSource& in = t.source;
+  co_await in.SkipSpace();
+  const std::optional<char> first = co_await in.Peek();
+  if (first == '{' || first == '[') {
+    const bool read = co_await ReadPlainJsonCalls(t, /*only_known=*/false);
+    if (read || first == '{') co_return read;
+    in.Rewind();
+    in.Mark();
+    in.Skip(t.dialect.openers[0].size());
+  } else {
+    const bool read = co_await ReadBuiltInCall(t);
+    if (read) co_return true;
+    in.Rewind();
+    in.Mark();
+    in.Skip(t.dialect.openers[0].size());
+  }
+  if (!t.tools.Has(kPythonTool)) co_return false;
+  t.sink.BeginCall(kPythonTool);
+  in.Forget();
+  t.sink.Arguments("{\"code\": \"");
+  co_await in.CopyTo({}, [&t](std::string_view text) {
+    std::string escaped;
+    AppendEscaped(text, escaped);
+    t.sink.Arguments(escaped);
+  });
+  if (!t.is_cut) t.sink.Arguments("\"}");
+  t.sink.EndCall();
+  co_return true;
+}
+
+Reading<bool> ReadNamedJson(Transcript& t) {
+  TextSource& in = t.source;
+  bool any = false;
+  for (;;) {
+    if (any) in.Mark();
+    co_await in.SkipSpace();
+    const std::optional<std::string> line = co_await in.TextTo(kLineEnd, kNameBytesMax);
+    const std::string name(line.has_value() ? NameIn(*line) : "");
+    if (name.empty() || !t.tools.Has(name)) break;
+    co_await in.SkipSpace();
+    const std::optional<char> first = co_await in.Peek();
+    if (first != '{') break;
+    t.sink.BeginCall(name);
+    in.Forget();
+    any = true;
+    const bool whole = co_await CopyArguments(t);
+    if (whole) {
+      t.sink.EndCall();
+    } else {
+      co_await EndBroken(t, "");
+    }
+  }
+  if (any) in.Rewind();
   co_return any;
 }
 

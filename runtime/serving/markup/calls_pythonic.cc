@@ -86,12 +86,37 @@ Reading<bool> ReadPythonCall(Transcript& t, const std::string& name) {
   co_return true;
 }
 
+// A fence of code around the calls, or the end of one.
+Reading<bool> SkipFence(Transcript& t) {
+  co_await t.source.SkipSpace();
+  const bool fenced = co_await t.source.Accept("```");
+  if (fenced) {
+    const bool named = co_await t.source.Accept("python");
+    if (named) co_await t.source.SkipSpace();
+  }
+  co_return fenced;
+}
+
 }  // namespace
+
+Reading<bool> ReadBuiltInCall(Transcript& t) {
+  constexpr std::string_view kCall = ".call";
+  const std::optional<std::string> head = co_await t.source.TextTo(kParenthesis, kNameBytesMax);
+  if (!head.has_value()) co_return false;
+  std::string_view name = NameIn(*head);
+  if (name.ends_with(kCall) && !t.tools.Has(name)) name.remove_suffix(kCall.size());
+  if (!t.tools.Has(name)) co_return false;
+  t.source.Skip(1);
+  const bool read = co_await ReadPythonCall(t, std::string(name));
+  co_return read;
+}
 
 Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known) {
   TextSource& in = t.source;
   bool any = false;
   co_await in.SkipSpace();
+  bool is_fenced = false;
+  if (!only_known) is_fenced = co_await SkipFence(t);
   const bool in_list = co_await in.Accept("[");
   if (only_known && !in_list) co_return false;
   for (;;) {
@@ -120,6 +145,11 @@ Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known) {
     closed = co_await in.Accept("]");
     if (closed) in.Mark();
     if (closed) co_await in.SkipSpace();
+  }
+  if (is_fenced) {
+    const bool ends = co_await SkipFence(t);
+    if (ends) in.Mark();
+    if (ends) co_await in.SkipSpace();
   }
   const bool ended = co_await in.Accept(t.dialect.closer);
   if (ended) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/serving/markup/json_text.h"
 #include "runtime/serving/markup/transcript.h"
@@ -25,8 +26,8 @@ std::string_view NameInId(std::string_view id) {
 // Up to the call's end, behind its arguments.
 Reading<bool> EndSectionCall(Transcript& t, bool is_whole) {
   const SectionTokens& tokens = t.dialect.section;
-  const std::array<std::string_view, 3> ends = {tokens.call_end, tokens.section_end,
-                                                tokens.call_begin};
+  std::vector<std::string_view> ends = {tokens.call_end, tokens.section_end, tokens.call_begin};
+  if (!tokens.other_section_end.empty()) ends.push_back(tokens.other_section_end);
   const size_t which = co_await t.source.CopyTo(ends, [&t, is_whole](std::string_view text) {
     if (!is_whole) t.sink.Arguments(text);
   });
@@ -96,7 +97,10 @@ Reading<bool> ReadSections(Transcript& t, std::string_view opener) {
   in.Rewind();
   in.Mark();
   co_await in.SkipSpace();
-  const bool closed = co_await in.Accept(tokens.section_end);
+  bool closed = co_await in.Accept(tokens.section_end);
+  if (!closed && !tokens.other_section_end.empty()) {
+    closed = co_await in.Accept(tokens.other_section_end);
+  }
   if (closed) {
     in.Forget();
   } else {

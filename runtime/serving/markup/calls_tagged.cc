@@ -27,9 +27,7 @@ Reading<bool> SkipCloser(Transcript& t) {
   co_return closed;
 }
 
-}  // namespace
-
-Reading<bool> ReadTaggedCalls(Transcript& t, std::string_view opener) {
+Reading<bool> ReadOneTagged(Transcript& t, std::string_view opener) {
   TextSource& in = t.source;
   bool read = false;
   if (opener == t.dialect.function.function_open) {
@@ -50,6 +48,39 @@ Reading<bool> ReadTaggedCalls(Transcript& t, std::string_view opener) {
   }
   if (read) co_await SkipCloser(t);
   co_return read;
+}
+
+}  // namespace
+
+Reading<bool> ReadTaggedCalls(Transcript& t, std::string_view opener) {
+  TextSource& in = t.source;
+  if (t.dialect.block_open.empty() || opener != t.dialect.block_open) {
+    const bool read = co_await ReadOneTagged(t, opener);
+    co_return read;
+  }
+  // A block of them.
+  const std::string_view call_open = t.dialect.openers.back();
+  bool any = false;
+  for (;;) {
+    if (any) in.Mark();
+    co_await in.SkipSpace();
+    const bool opened = co_await in.Accept(call_open);
+    bool read = false;
+    if (opened) read = co_await ReadOneTagged(t, call_open);
+    if (!read) break;
+    any = true;
+  }
+  if (!any) co_return false;
+  in.Rewind();
+  in.Mark();
+  co_await in.SkipSpace();
+  const bool closed = co_await in.Accept(t.dialect.block_close);
+  if (closed) {
+    in.Forget();
+  } else {
+    in.Rewind();
+  }
+  co_return true;
 }
 
 }  // namespace macrame::runtime::markup

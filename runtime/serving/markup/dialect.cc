@@ -89,9 +89,12 @@ Dialect Kimi() {
   Dialect dialect;
   dialect.name = "kimi_k2";
   dialect.syntax = CallSyntax::kSections;
-  dialect.openers = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"};
+  // Answers spell the section in the singular, too.
+  dialect.openers = {"<|tool_calls_section_begin|>", "<|tool_call_section_begin|>",
+                     "<|tool_call_begin|>"};
   dialect.section = {"<|tool_calls_section_end|>", "<|tool_call_begin|>",
-                     "<|tool_call_argument_begin|>", "<|tool_call_end|>"};
+                     "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+                     "<|tool_call_section_end|>"};
   dialect.calls_end_reasoning = true;
   dialect.id_style = CallIdStyle::kIndex;
   dialect.forced_any = "<|tool_calls_section_begin|><|tool_call_begin|>functions.";
@@ -150,6 +153,7 @@ Dialect Harmony() {
   dialect.syntax = CallSyntax::kHarmony;
   dialect.control = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
                      "<|end|>",   "<|call|>",    "<|return|>"};
+  dialect.ends = {"<|call|>", "<|return|>"};
   dialect.forced_any = "<|channel|>commentary to=functions.";
   dialect.forced_named = "<|channel|>commentary to=functions.$NAME <|constrain|>json<|message|>";
   return dialect;
@@ -166,13 +170,115 @@ Dialect Pythonic(std::string name, std::string opener, std::string closer) {
   return dialect;
 }
 
+// JSON between a function's tags, as Llama's custom calls are written.
+void AddJsonFunctions(Dialect& dialect) {
+  dialect.openers.push_back("<function=");
+  dialect.function = {"<function=", "</function>", "<parameter=", "</parameter>", true};
+}
+
 Dialect PlainJson() {
   Dialect dialect;
   dialect.name = "llama3_json";
   dialect.syntax = CallSyntax::kPlainJson;
   dialect.openers = {"<|python_tag|>"};
+  AddJsonFunctions(dialect);
   dialect.forced_any = "{\"name\": \"";
   dialect.forced_named = "{\"name\": \"$NAME\", \"parameters\": ";
+  return dialect;
+}
+
+// Functionary 3.1, and prompts with Llama 3.1's custom calls.
+Dialect JsonFunctions() {
+  Dialect dialect = PlainJson();
+  dialect.name = "json_functions";
+  dialect.json_in_function = true;
+  dialect.forced_any = "<function=";
+  dialect.forced_named = "<function=$NAME>";
+  return dialect;
+}
+
+Dialect Recipients() {
+  Dialect dialect;
+  dialect.name = "functionary_v3";
+  dialect.syntax = CallSyntax::kRecipients;
+  dialect.forced_named = "$NAME\n";
+  return dialect;
+}
+
+Dialect NamedJson() {
+  Dialect dialect;
+  dialect.name = "glm4";
+  dialect.syntax = CallSyntax::kNamedJson;
+  dialect.forced_named = "$NAME\n";
+  return dialect;
+}
+
+Dialect Solar() {
+  Dialect dialect;
+  dialect.name = "solar_open";
+  dialect.syntax = CallSyntax::kSolar;
+  dialect.section = {"<|calls|>", "<|tool_call:begin|>", "<|tool_call:args|>", "<|tool_call:end|>"};
+  dialect.think_open = "<|think|>";
+  dialect.think_close = "<|end|>";
+  dialect.control = {"<|begin|>", "<|content|>", "<|tool_calls|>", "<|tool_call:name|>",
+                     "<|flush|>"};
+  dialect.ends = {"<|calls|>", "<|flush|>"};
+  // The id is any ten letters and digits.
+  dialect.forced_any = "<|tool_calls|><|tool_call:begin|>call000000<|tool_call:name|>";
+  dialect.forced_named = absl::StrCat(dialect.forced_any, "$NAME<|tool_call:args|>");
+  return dialect;
+}
+
+// Attributes name function and parameters; values may stand in CDATA.
+Dialect MiniCpm() {
+  Dialect dialect = Invoke("minicpm5", "<function ", "", "");
+  dialect.function = {"<function ", "</function>", "<param ", "</param>", true, "<![CDATA[", "]]>"};
+  dialect.forced_any = "<function name=\"";
+  dialect.forced_named = "<function name=\"$NAME\">";
+  return dialect;
+}
+
+// The template puts its tags together with a suffix.
+Dialect Hunyuan(std::string_view chat_template) {
+  constexpr std::string_view kSuffix = "HYTK = '";
+  std::string suffix;
+  const size_t at = chat_template.find(kSuffix);
+  if (at != std::string_view::npos) {
+    const std::string_view rest = chat_template.substr(at + kSuffix.size());
+    suffix = rest.substr(0, rest.find('\''));
+  }
+  const auto tag = [&suffix](const char* name) { return absl::StrCat("<", name, suffix, ">"); };
+  Dialect dialect = Tagged("hunyuan", tag("tool_call"), tag("/tool_call"));
+  dialect.block_open = tag("tool_calls");
+  dialect.block_close = tag("/tool_calls");
+  dialect.openers.insert(dialect.openers.begin(), dialect.block_open);
+  dialect.pair = {tag("arg_key"), tag("/arg_key"), tag("arg_value"), tag("/arg_value"),
+                  tag("tool_sep")};
+  dialect.think_open = tag("think");
+  dialect.think_close = tag("/think");
+  dialect.forced_any = absl::StrCat(dialect.block_open, "\n", tag("tool_call"));
+  dialect.forced_named = absl::StrCat(dialect.forced_any, "$NAME", tag("tool_sep"), "\n");
+  return dialect;
+}
+
+Dialect Phi() {
+  Dialect dialect = TaggedList("phi4", "<|tool_call|>", "<|/tool_call|>");
+  dialect.openers.push_back("functools");
+  return dialect;
+}
+
+Dialect Cohere() {
+  Dialect dialect = TaggedList("cohere", "<|START_ACTION|>", "<|END_ACTION|>");
+  dialect.forced_any = R"(<|START_ACTION|>[{"tool_call_id": "0", "tool_name": ")";
+  dialect.forced_named = absl::StrCat(dialect.forced_any, R"($NAME", "parameters": )");
+  return dialect;
+}
+
+Dialect Apertus() {
+  Dialect dialect = TaggedList("apertus", "<|tools_prefix|>", "<|tools_suffix|>");
+  dialect.name_is_key = true;
+  dialect.forced_any = "<|tools_prefix|>[{\"";
+  dialect.forced_named = "<|tools_prefix|>[{\"$NAME\": ";
   return dialect;
 }
 
@@ -198,6 +304,8 @@ Dialect ByTemplate(std::string_view text) {
   if (has("<start_function_call>")) {
     return Gemma("function_gemma", "<start_function_call>", "<end_function_call>", "<escape>");
   }
+  if (has("<|tool_call:begin|>") && has("<|tool_call:args|>")) return Solar();
+  if (has("<arg_key{}>")) return Hunyuan(text);
   if (has("<longcat_arg_key>")) {
     return Pairs("longcat", "<longcat_tool_call>", "</longcat_tool_call>", "longcat_");
   }
@@ -205,23 +313,36 @@ Dialect ByTemplate(std::string_view text) {
   if (has("<seed:tool_call>")) {
     return Functions("seed_oss", "<seed:tool_call>", "</seed:tool_call>");
   }
-  if (has("<|tool_call_start|>") || has("<|tool_list_start|>")) {
+  // LFM2.5's template says no more of its calls than how it lists tools.
+  if (has("<|tool_call_start|>") || has("<|tool_list_start|>") || has("List of tools: [")) {
     return Pythonic("lfm2", "<|tool_call_start|>", "<|tool_call_end|>");
   }
-  if (has("<function=")) return Functions("qwen3_coder", "<tool_call>", "</tool_call>");
+  if (has("<function=")) {
+    const bool is_json = has("</function>") && !has("<parameter=") && !has("<tool_call>");
+    return is_json ? JsonFunctions() : Functions("qwen3_coder", "<tool_call>", "</tool_call>");
+  }
+  if (has("<function name=") && has("<param name=")) return MiniCpm();
+  // OLMo 3. Claude's and others' calls have elements within such tags, told by a prefix.
+  if (has("<function_calls>") && !has("invoke name=")) {
+    return Pythonic("olmo3", "<function_calls>", "</function_calls>");
+  }
   if (has("<|tool_calls_section_begin|>")) return Kimi();
   if (has("[TOOL_CALLS]")) return Mistral(text);
   if (has("<｜tool▁calls▁begin｜>")) return DeepSeek(text);
   if (has("<TOOLCALL>")) return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>");
-  if (has("<|tool_call|>")) return TaggedList("phi4", "<|tool_call|>", "<|/tool_call|>");
+  if (has("<|tool_call|>") || (has("<|tool|>") && has("<|/tool|>"))) return Phi();
+  if (has("functools[")) return TaggedList("functools", "functools", "");
+  if (has("<|START_ACTION|>")) return Cohere();
+  if (has("<|tools_prefix|>")) return Apertus();
   if (has("<tool_calls>")) return Tagged("minimax_m1", "<tool_calls>", "</tool_calls>");
   if (has("<tool_call>")) return Tagged("hermes", "<tool_call>", "</tool_call>");
   if (has("<|python_start|>") || has("[func_name1(")) {
     return Pythonic("llama4_pythonic", "<|python_start|>", "<|python_end|>");
   }
   if (has("<|python_tag|>") || has("Environment: ipython")) return PlainJson();
-  // A template that takes tools in a way of its own: the commonest one is read.
-  if (has("tools")) return Tagged("hermes", "<tool_call>", "</tool_call>");
+  if (has(">>>${recipient}") || has("'>>>all\\n'")) return Recipients();
+  if (has("<|observation|>") && has("tools")) return NamedJson();
+  // How a template's calls look that names none of these is not known: they are not looked for.
   Dialect none;
   none.name = "none";
   return none;
@@ -232,9 +353,14 @@ struct ThinkTags {
   bool anywhere;
 };
 constexpr ThinkTags kThinkTags[] = {
-    {"<|channel>thought", "<channel|>", true}, {"[THINK]", "[/THINK]", true},
-    {"<seed:think>", "</seed:think>", false},  {"<longcat_think>", "</longcat_think>", false},
-    {"<mm:think>", "</mm:think>", false},      {"<think>", "</think>", false},
+    {"<|channel>thought", "<channel|>", true},
+    {"[THINK]", "[/THINK]", true},
+    {"<seed:think>", "</seed:think>", false},
+    {"<longcat_think>", "</longcat_think>", false},
+    {"<mm:think>", "</mm:think>", false},
+    {"<think>", "</think>", false},
+    {"<|START_THINKING|>", "<|END_THINKING|>", false},
+    {"<|inner_prefix|>", "<|inner_suffix|>", false},
 };
 
 void AddReasoning(std::string_view text, const HasToken& has_token, Dialect& dialect) {
@@ -262,6 +388,10 @@ void AddControl(Dialect& dialect) {
        {std::string_view(dialect.closer), std::string_view(dialect.quote),
         std::string_view(section.section_end), std::string_view(section.call_begin),
         std::string_view(section.separator), std::string_view(section.call_end),
+        std::string_view(section.other_section_end), std::string_view(dialect.block_open),
+        std::string_view(dialect.block_close), std::string_view(dialect.pair.key_open),
+        std::string_view(dialect.pair.key_close), std::string_view(dialect.pair.value_open),
+        std::string_view(dialect.pair.value_close), std::string_view(dialect.pair.name_end),
         std::string_view(dialect.think_open), std::string_view(dialect.think_close)}) {
     control.emplace_back(spelling);
   }
@@ -276,9 +406,15 @@ void AddControl(Dialect& dialect) {
 
 Dialect ChooseDialect(std::string_view chat_template, const HasToken& has_token) {
   Dialect dialect = ByTemplate(chat_template);
-  if (dialect.syntax != CallSyntax::kHarmony) AddReasoning(chat_template, has_token, dialect);
+  // A family whose reasoning has no tags, or is known with its calls.
+  const bool is_told = IsAllMarkup(dialect) || !dialect.think_open.empty();
+  if (!is_told) AddReasoning(chat_template, has_token, dialect);
   AddControl(dialect);
   return dialect;
+}
+
+bool IsAllMarkup(const Dialect& dialect) {
+  return dialect.syntax == CallSyntax::kHarmony || dialect.syntax == CallSyntax::kSolar;
 }
 
 bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end) {
@@ -299,6 +435,9 @@ std::string ForcedClosing(const Dialect& dialect, bool ends_for_good) {
   if (dialect.syntax == CallSyntax::kHarmony) {
     return ends_for_good ? "<|end|><|start|>assistant<|channel|>final<|message|>"
                          : "<|end|><|start|>assistant";
+  }
+  if (dialect.syntax == CallSyntax::kSolar) {
+    return ends_for_good ? "<|end|><|begin|>assistant<|content|>" : "<|end|><|begin|>assistant";
   }
   if (dialect.think_close.empty()) return "";
   return absl::StrCat("\n", dialect.think_close, "\n\n");

@@ -42,15 +42,26 @@ inline constexpr int kNestedCallsMax = 4;
 Reading<bool> ReadAnswer(Transcript& t);
 // All messages of gpt-oss.
 Reading<bool> ReadHarmony(Transcript& t);
+// All messages of Solar Open.
+Reading<bool> ReadSolar(Transcript& t);
+// All parts of an answer of Functionary 3.2, the first without its marker.
+Reading<bool> ReadRecipients(Transcript& t);
 
 Reading<bool> ReadTaggedCalls(Transcript& t, std::string_view opener);
-Reading<bool> ReadInvokes(Transcript& t);
+Reading<bool> ReadInvokes(Transcript& t, std::string_view opener);
 Reading<bool> ReadSections(Transcript& t, std::string_view opener);
 Reading<bool> ReadMistralCalls(Transcript& t);
 Reading<bool> ReadGemmaCalls(Transcript& t);
 // `only_known`: names of the request's tools only, where nothing but its form makes it a call.
 Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known);
 Reading<bool> ReadPlainJsonCalls(Transcript& t, bool only_known);
+// What Llama writes behind <|python_tag|>: calls as JSON, name.call(key=value), or code for a tool
+// that is called "python".
+Reading<bool> ReadPythonTag(Transcript& t);
+// name.call(key=value), the dot and the word left out or not.
+Reading<bool> ReadBuiltInCall(Transcript& t);
+// A known tool's name, a line's end, and JSON; some behind one another.
+Reading<bool> ReadNamedJson(Transcript& t);
 
 // One {"name": …, "arguments": …}.
 Reading<bool> ReadJsonCall(Transcript& t, bool only_known);
@@ -62,7 +73,7 @@ Reading<bool> CopyArguments(Transcript& t);
 // nothing is lost and no markup becomes content. An empty `closer`: nothing more is taken.
 Reading<bool> EndBroken(Transcript& t, std::string_view closer);
 
-// The text of a function's tags behind `function_open`.
+// The text of a function's tags behind `function_open`: parameters, or a JSON object.
 Reading<bool> ReadFunction(Transcript& t);
 // The parameters of a call, each an element with the dialect's mark before its tags, behind the
 // tag that names it.

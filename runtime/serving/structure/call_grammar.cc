@@ -17,6 +17,9 @@ bool WritesJson(const markup::Dialect& dialect) {
     case CallSyntax::kMistral:
     case CallSyntax::kSections:
     case CallSyntax::kHarmony:
+    case CallSyntax::kSolar:
+    case CallSyntax::kRecipients:
+    case CallSyntax::kNamedJson:
       return true;
     case CallSyntax::kTagged:
       return std::string_view(dialect.forced_named).ends_with("\"arguments\": ");
@@ -32,11 +35,12 @@ std::string EndingOf(const markup::Dialect& dialect) {
   };
   switch (dialect.syntax) {
     case CallSyntax::kPlainJson:
-      return "}";
+      return dialect.json_in_function ? dialect.function.function_close : "}";
     case CallSyntax::kTagged:
       return absl::StrCat(opens_with("[{") ? "}]" : "}\n", dialect.closer);
     case CallSyntax::kMistral:
       return opens_with("[ARGS]") ? "" : "}]";
+    case CallSyntax::kSolar:
     case CallSyntax::kSections:
       return absl::StrCat(opens_with("```json") ? "\n```" : "", dialect.section.call_end,
                           dialect.section.section_end);

@@ -45,6 +45,18 @@ TEST(DialectTest, ATemplatesWordsTellTheFamily) {
                                                        {"llama3", "llama3_json"},
                                                        {"nemotron", "nemotron"},
                                                        {"seed", "seed_oss"},
+                                                       {"olmo3", "olmo3"},
+                                                       {"solar", "solar_open"},
+                                                       {"json_functions", "json_functions"},
+                                                       {"functionary", "functionary_v3"},
+                                                       {"glm4", "glm4"},
+                                                       {"minicpm5", "minicpm5"},
+                                                       {"hunyuan", "hunyuan"},
+                                                       {"phi4", "phi4"},
+                                                       {"functools", "functools"},
+                                                       {"cohere", "cohere"},
+                                                       {"apertus", "apertus"},
+                                                       {"unknown", "none"},
                                                        {"plain", "none"}};
   for (const auto& [family, name] : cases) {
     EXPECT_EQ(ChooseDialect(TemplateOf(family), HasNone).name, name) << family;
@@ -54,7 +66,8 @@ TEST(DialectTest, ATemplatesWordsTellTheFamily) {
       {"<tool_calls> {{ tools }} </tool_calls>", "minimax_m1"},
       {"<longcat_tool_call><longcat_arg_key>", "longcat"},
       {"[func_name1(params_name1=params_value1)]", "llama4_pythonic"},
-      {"{% if tools %}{{ tools | tojson }}{% endif %}", "hermes"},
+      {"List of tools: [", "lfm2"},
+      {"{% if tools %}{{ tools | tojson }}{% endif %}", "none"},
       {"", "none"}};
   for (const auto& [text, name] : others)
     EXPECT_EQ(ChooseDialect(text, HasNone).name, name) << text;

@@ -10,7 +10,8 @@ namespace {
 
 std::vector<TranscriptCase> Joined() {
   std::vector<TranscriptCase> all;
-  for (const auto* part : {&JsonTranscripts(), &TagTranscripts(), &ControlTranscripts()}) {
+  for (const auto* part :
+       {&JsonTranscripts(), &TagTranscripts(), &ControlTranscripts(), &NativeTranscripts()}) {
     all.insert(all.end(), part->begin(), part->end());
   }
   return all;
@@ -48,7 +49,20 @@ std::string TemplateOf(const std::string& family) {
       {"llama3", "Environment: ipython <|python_tag|> \"parameters\""},
       {"nemotron", "<TOOLCALL>[]</TOOLCALL>"},
       {"seed", "<seed:tool_call><function=x> <seed:think>"},
+      {"olmo3", "within <function_calls></function_calls> XML tags <functions>{{ tools }} <think>"},
+      {"solar", "<|begin|>assistant<|tool_call:begin|><|tool_call:name|><|tool_call:args|>"},
+      {"json_functions", "{{ tools }} '<function=' + name + '>' '</function>' <|python_tag|>"},
+      {"functionary", "{{ tools }} >>>${recipient}\\n${content}"},
+      {"glm4", "{% for tool in tools %} role == 'observation' %}<|observation|>"},
+      {"minicpm5", "{{ tools }} '<function name=\"' ~ name <param name=\"param-name\">"},
+      {"minicpm4", "{{ tools }} <|tool_call_start|> <|tool_call_end|>"},
+      {"hunyuan", "{% set HYTK = ':x' %} {{ tools }} '<think{}>' '<arg_key{}>'.format(HYTK)"},
+      {"phi4", "'<|tool|>' + message['tools'] + '<|/tool|>'"},
+      {"functools", "{{ tools }} prefix calls with functools, as functools[{}]"},
+      {"cohere", "{{ tools }} <|START_THINKING|><|START_ACTION|>"},
+      {"apertus", "{{ tools }} {% set t = '<|tools_prefix|>' %}"},
       {"plain", "{{ messages }}"},
+      {"unknown", "{{ tools }} in a way of its own"},
   };
   return templates.at(family);
 }

@@ -28,6 +28,7 @@ const std::vector<TranscriptCase>& TranscriptCases();
 const std::vector<TranscriptCase>& JsonTranscripts();
 const std::vector<TranscriptCase>& TagTranscripts();
 const std::vector<TranscriptCase>& ControlTranscripts();
+const std::vector<TranscriptCase>& NativeTranscripts();
 
 MarkupTraits TraitsOf(const TranscriptCase& transcript);
 
