@@ -34,6 +34,8 @@ absl::StatusOr<v1::GenerateChunk> TellTokens(const v1::GenerateRequest& request,
                                              int64_t local_unix_s) {
   const v1::TokenizeOptions& options = request.tokenize();
   if (options.detokenize()) return TellText(request, text, vocab_size);
+  const absl::Status tools = CheckTools(request, text.voice);
+  if (!request.messages().empty() && !tools.ok()) return tools;
   absl::StatusOr<std::vector<int32_t>> ids =
       request.messages().empty()
           ? text.tokenizer.Encode(request.prompt(), options.add_special_tokens(),
