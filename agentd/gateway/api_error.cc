@@ -3,6 +3,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -41,6 +44,17 @@ constexpr std::array kReasonMappings = {
     ReasonMapping{reasons::kRankKilled, 503, "model_recovering", "", 2},
     ReasonMapping{reasons::kRankStalled, 503, "model_recovering", "", 2},
     ReasonMapping{reasons::kEngineFailed, 503, "model_recovering", "", 2},
+    // What asking again alone does not change: clients try a 429, a 503 and a 500 again, some for
+    // ever.
+    ReasonMapping{reasons::kModelFileMissing, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kModelFileBroken, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kModelConfigInvalid, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kModelArchitectureUnknown, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kModelFormatUnsupported, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kTokenizerInvalid, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kEngineMissing, 400, "model_unusable", "model", 0},
+    ReasonMapping{reasons::kMemoryShort, 400, "memory_short", "model", 0},
+    ReasonMapping{reasons::kDiskShort, 400, "disk_short", "model", 0},
 };
 
 struct CodeMapping {
@@ -56,9 +70,9 @@ constexpr std::array kCodeMappings = {
     CodeMapping{absl::StatusCode::kNotFound, 404, "model_not_found", 0},
     CodeMapping{absl::StatusCode::kPermissionDenied, 403, "permission_denied", 0},
     CodeMapping{absl::StatusCode::kUnauthenticated, 401, "unauthenticated", 0},
-    CodeMapping{absl::StatusCode::kResourceExhausted, 429, "queue_full", 1},
+    CodeMapping{absl::StatusCode::kResourceExhausted, 503, "unavailable", 2},
     CodeMapping{absl::StatusCode::kUnavailable, 503, "unavailable", 2},
-    CodeMapping{absl::StatusCode::kFailedPrecondition, 503, "unavailable", 2},
+    CodeMapping{absl::StatusCode::kFailedPrecondition, 400, "failed_precondition", 0},
     CodeMapping{absl::StatusCode::kAborted, 503, "unavailable", 2},
     CodeMapping{absl::StatusCode::kCancelled, 503, "cancelled", 2},
     CodeMapping{absl::StatusCode::kDeadlineExceeded, 504, "timed_out", 0},
@@ -79,30 +93,117 @@ absl::string_view TypeOf(int http_status) {
   }
 }
 
+bool IsPathByte(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '.' || c == '_' ||
+         c == '-' || c == '+' || c == '@' || c == '%' || static_cast<unsigned char>(c) >= 0x80;
+}
+
+// Paths of the gateway's own, which clients ask.
+bool IsServedPath(absl::string_view path) {
+  for (const absl::string_view own : {"/v1/", "/api/", "/tokenize", "/detokenize"}) {
+    if (absl::StartsWith(path, own)) return true;
+  }
+  return false;
+}
+
+// How many bytes the path of a file or folder has that `text` begins with; 0: it begins with none.
+size_t PathBytes(absl::string_view text) {
+  const size_t slash = absl::StartsWith(text, "~/") ? 1 : 0;
+  if (slash >= text.size() || text[slash] != '/') return 0;
+  size_t end = slash;
+  while (end < text.size() && IsPathByte(text[end])) ++end;
+  while (end > slash && text[end - 1] == '.') --end;  // a sentence's
+  const absl::string_view path = text.substr(0, end);
+  const bool has_name = path.find_first_not_of("/~") != absl::string_view::npos;
+  return has_name && !IsServedPath(path) ? end : 0;
+}
+
+// Of each path the last name alone: where models lie is nobody's business who asks one.
+std::string WithoutFolders(absl::string_view text) {
+  std::string told;
+  bool is_within_word = false;  // "either/or", "https://…", "acme/model"
+  while (!text.empty()) {
+    const size_t bytes = is_within_word ? 0 : PathBytes(text);
+    if (bytes == 0) {
+      is_within_word = IsPathByte(text[0]) || text[0] == ':';
+      // "broken:/a/b" is a path, "https://a" none.
+      if (text[0] == ':') is_within_word = absl::StartsWith(text, "://");
+      told += text[0];
+      text.remove_prefix(1);
+      continue;
+    }
+    absl::string_view path = text.substr(0, bytes);
+    while (absl::EndsWith(path, "/")) path.remove_suffix(1);
+    absl::StrAppend(&told, path.substr(path.rfind('/') + 1));
+    text.remove_prefix(bytes);
+    is_within_word = true;
+  }
+  return told;
+}
+
 std::string WithRemedy(const v1::Reason& reason) {
-  if (reason.remedy().empty()) return reason.message();
-  return absl::StrCat(reason.message(), ". ", reason.remedy());
+  if (reason.remedy().empty()) return WithoutFolders(reason.message());
+  return WithoutFolders(absl::StrCat(reason.message(), ". ", reason.remedy()));
+}
+
+// The number that ends before `end`.
+uint64_t NumberBefore(absl::string_view text, size_t end) {
+  size_t begin = end;
+  while (begin > 0 && absl::ascii_isdigit(static_cast<unsigned char>(text[begin - 1]))) --begin;
+  uint64_t number = 0;
+  return absl::SimpleAtoi(text.substr(begin, end - begin), &number) ? number : 0;
+}
+
+// Ranks of any version say "the prompt has N tokens, …context of M". Clients look for OpenAI's
+// words, and shorten the conversation.
+void TellContext(ApiError* error) {
+  const absl::string_view text = error->message;
+  const size_t tokens = text.find(" tokens");
+  size_t end = text.find(". ");
+  if (end == absl::string_view::npos) end = text.size();
+  if (tokens == absl::string_view::npos) return;
+  error->prompt_tokens = NumberBefore(text, tokens);
+  error->context_tokens = NumberBefore(text, end);
+  if (error->prompt_tokens == 0 || error->context_tokens == 0) return;
+  const bool is_least = absl::StrContains(text, "at least") || absl::StrContains(text, "more than");
+  error->message = absl::StrCat(
+      "This model's maximum context length is ", error->context_tokens,
+      " tokens. However, your prompt has ", is_least ? "at least " : "", error->prompt_tokens,
+      " tokens. Shorten the prompt, or load the model with a longer context.");
+}
+
+// The way to the rank carries messages up to a size; gRPC gives the same code as for a full queue.
+bool IsTooLarge(const absl::Status& status, const v1::Reason& reason) {
+  return absl::IsResourceExhausted(status) && reason.code() == reasons::kInternal &&
+         absl::StrContains(status.message(), "larger than max");
 }
 
 }  // namespace
 
 ApiError BadRequest(std::string message, std::string param, std::string code) {
-  return ApiError{
-      400, std::move(message), "invalid_request_error", std::move(param), std::move(code), 0};
+  return ApiError{400, std::move(message), "invalid_request_error", std::move(param),
+                  std::move(code)};
 }
 
 ApiError HttpError(int http_status, std::string message, std::string code) {
-  return ApiError{http_status, std::move(message), std::string(TypeOf(http_status)),
-                  "",          std::move(code),    0};
+  return ApiError{http_status, std::move(message), std::string(TypeOf(http_status)), "",
+                  std::move(code)};
 }
 
 ApiError ApiErrorFromStatus(const absl::Status& status) {
   const v1::Reason reason = ReasonOf(status);
+  if (IsTooLarge(status, reason)) {
+    return HttpError(413,
+                     "The request or its answer is larger than a message within the cluster may "
+                     "be. Send less at once.",
+                     "message_too_large");
+  }
   for (const ReasonMapping& known : kReasonMappings) {
     if (known.reason != reason.code()) continue;
     ApiError error = HttpError(known.http_status, WithRemedy(reason), std::string(known.code));
     error.param = std::string(known.param);
     error.retry_after_seconds = known.retry_after_seconds;
+    if (known.reason == reasons::kPromptTooLong) TellContext(&error);
     return error;
   }
   for (const CodeMapping& known : kCodeMappings) {

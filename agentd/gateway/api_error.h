@@ -3,6 +3,7 @@
 // Errors as OpenAI's clients read them: {"error":{"message","type","param","code"}} and a status
 // that tells them whether to try again (429 and 503 come with retry-after). Pure.
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,9 @@ struct ApiError {
   std::string param;            // the field at fault, "messages[2].content"; empty: null
   std::string code;             // stable, for programs; empty: null
   int retry_after_seconds = 0;  // 0: no such header
+  // Of a prompt that is too long, in tokens; 0: not known.
+  uint64_t prompt_tokens = 0;
+  uint64_t context_tokens = 0;
 };
 
 // 400 with type invalid_request_error.

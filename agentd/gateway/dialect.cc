@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "agentd/gateway/answer_format.h"
 
 namespace macrame::agentd {
@@ -50,6 +51,11 @@ std::string DialectErrorBody(Dialect dialect, const ApiError& error,
   body["type"] = "error";
   body["error"]["type"] = std::string(AnthropicType(error.http_status));
   body["error"]["message"] = error.message;
+  if (error.context_tokens > 0) {
+    // Claude Code and LangChain look for these words, and shorten the conversation.
+    body["error"]["message"] = absl::StrCat("prompt is too long: ", error.prompt_tokens,
+                                            " tokens > ", error.context_tokens, " maximum");
+  }
   if (error.code == kThreadUnsupported) {
     body["error"]["details"] = {{"error_code", error.code}, {"unsupported", {error.param}}};
   }

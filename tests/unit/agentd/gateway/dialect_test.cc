@@ -31,6 +31,15 @@ TEST(Dialect, ErrorsHaveTheShapeThatItsClientsRead) {
   EXPECT_EQ(DialectErrorBody(Dialect::kOpenAi, error, "req_1"), ErrorBody(error));
 }
 
+// Claude Code and LangChain shorten the conversation where they read these words.
+TEST(Dialect, APromptThatIsTooLongIsToldInAnthropicsWords) {
+  ApiError error = BadRequest("Too long.", "messages", "context_length_exceeded");
+  error.prompt_tokens = 9001;
+  error.context_tokens = 8192;
+  EXPECT_EQ(json::parse(DialectErrorBody(Dialect::kAnthropic, error, "r"))["error"]["message"],
+            "prompt is too long: 9001 tokens > 8192 maximum");
+}
+
 // Anthropic's packages then send the conversation whole.
 TEST(Dialect, AThreadThatIsNotHeldHasItsCode) {
   const ApiError error = BadRequest("No.", "thread", std::string(kThreadUnsupported));
