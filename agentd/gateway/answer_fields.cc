@@ -115,8 +115,14 @@ void ReadModel(RequestFields& fields, AnswerRequest& request) {
 }
 
 void ReadMaxTokens(RequestFields& fields, AnswerRequest& request) {
-  const auto older = fields.Integer("max_tokens", 1, kMaxTokensMax);
-  const auto newer = fields.Integer("max_completion_tokens", 1, kMaxTokensMax);
+  // llama.cpp's and LM Studio's clients say "no limit" so.
+  const auto limit = [&fields](const char* name) -> std::optional<int64_t> {
+    const Json* value = fields.Find(name);
+    if (value != nullptr && value->is_number_integer() && *value == -1) return std::nullopt;
+    return fields.Integer(name, 1, kMaxTokensMax);
+  };
+  const auto older = limit("max_tokens");
+  const auto newer = limit("max_completion_tokens");
   if (older && newer && *older != *newer) {
     fields.Fail("max_tokens", "invalid_value",
                 "'max_tokens' and 'max_completion_tokens' disagree; send only the latter.");

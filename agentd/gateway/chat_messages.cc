@@ -1,9 +1,11 @@
 #include "agentd/gateway/chat_messages.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/foreign_parts.h"
 
 namespace macrame::agentd {
 namespace {
@@ -14,13 +16,43 @@ Failure WrongType(const std::string& param, absl::string_view what) {
   return BadRequest(absl::StrCat("'", param, "' must be ", what, "."), param, "invalid_type");
 }
 
+void NoteLeftOut(const std::string& type, std::vector<std::string>& ignored) {
+  const std::string name = HeaderSafeName(type);
+  const bool is_known = std::find(ignored.begin(), ignored.end(), name) != ignored.end();
+  if (!is_known && ignored.size() < kIgnoredNamesMax) ignored.push_back(name);
+}
+
+// Where a part stands.
+struct PartPlace {
+  bool is_past = false;    // before the last answer: the client can't take it back
+  bool is_answer = false;  // in an answer, which may hold reasoning
+};
+
+// Mistral's and others' parts of reasoning: text, or a list of text parts.
+std::string ReasoningOf(const Json& part, const std::string& type) {
+  const auto found = part.find(type);
+  return found == part.end() ? TextsWithin(part) : TextsWithin(*found);
+}
+
 // The text of one part of a content list.
-Failure AppendPart(const Json& part, const std::string& param, std::string* text) {
+Failure AppendPart(const Json& part, const std::string& param, const PartPlace& place,
+                   v1::ChatMessage* out, std::vector<std::string>& ignored) {
+  std::string* text = out->mutable_content();
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
     return WrongType(param, "an object with a 'type'");
   }
   const std::string type = part["type"];
-  if (type != "text" && type != "refusal") {
+  if (place.is_answer && (type == "thinking" || type == "reasoning")) {
+    out->mutable_reasoning()->append(ReasoningOf(part, type));
+    return std::nullopt;
+  }
+  const bool is_text = type == "text" || type == "refusal";
+  if (!is_text && (place.is_past || place.is_answer)) {
+    NoteLeftOut(type, ignored);
+    if (!IsSealedPart(type)) text->append(LeftOutSentence(type));
+    return std::nullopt;
+  }
+  if (!is_text) {
     return BadRequest(absl::StrCat("'", param, "' is of type '", type.substr(0, 64),
                                    "'; only text is supported."),
                       absl::StrCat(param, ".type"), "unsupported_value");
@@ -34,7 +66,7 @@ Failure AppendPart(const Json& part, const std::string& param, std::string* text
 }
 
 Failure ReadContent(const Json& message, const std::string& role, const std::string& param,
-                    std::string* text) {
+                    bool is_past, v1::ChatMessage* out, std::vector<std::string>& ignored) {
   const auto content = message.find("content");
   const std::string content_param = absl::StrCat(param, ".content");
   if (content == message.end() || content->is_null()) {
@@ -43,11 +75,10 @@ Failure ReadContent(const Json& message, const std::string& role, const std::str
                       "missing_required_parameter");
   }
   if (content->is_string()) {
-    *text = content->get<std::string>();
+    out->set_content(content->get<std::string>());
     return std::nullopt;
   }
-  const bool may_be_empty = role == "assistant" || role == "tool";
-  if (!content->is_array() || (content->empty() && !may_be_empty)) {
+  if (!content->is_array()) {
     return WrongType(content_param, "a string or a list of parts");
   }
   if (content->size() > kContentPartsMax) {
@@ -55,10 +86,11 @@ Failure ReadContent(const Json& message, const std::string& role, const std::str
         absl::StrCat("'", content_param, "' may have at most ", kContentPartsMax, " parts."),
         content_param, "array_above_max_length");
   }
+  // What a tool gave is not the client's to take back either.
+  const PartPlace place = {is_past || role == "tool", role == "assistant"};
   for (size_t i = 0; i < content->size(); ++i) {
-    if (auto error = AppendPart((*content)[i], absl::StrCat(content_param, "[", i, "]"), text)) {
-      return error;
-    }
+    const std::string part_param = absl::StrCat(content_param, "[", i, "]");
+    if (auto error = AppendPart((*content)[i], part_param, place, out, ignored)) return error;
   }
   return std::nullopt;
 }
@@ -140,7 +172,8 @@ Failure ReadPastAnswer(const Json& message, const std::string& param, v1::ChatMe
   return std::nullopt;
 }
 
-Failure ReadMessage(const Json& message, const std::string& param, v1::ChatMessage* out) {
+Failure ReadMessage(const Json& message, const std::string& param, bool is_past,
+                    v1::ChatMessage* out, std::vector<std::string>& ignored) {
   if (!message.is_object()) return WrongType(param, "an object");
   const auto found = message.find("role");
   const std::string role_param = absl::StrCat(param, ".role");
@@ -172,12 +205,13 @@ Failure ReadMessage(const Json& message, const std::string& param, v1::ChatMessa
     }
   }
   if (failure) return failure;
-  return ReadContent(message, role, param, out->mutable_content());
+  return ReadContent(message, role, param, is_past, out, ignored);
 }
 
 }  // namespace
 
-Failure ReadMessages(const Json& body, v1::GenerateRequest& request) {
+Failure ReadMessages(const Json& body, v1::GenerateRequest& request,
+                     std::vector<std::string>& ignored) {
   const auto messages = body.find("messages");
   if (messages == body.end() || messages->is_null()) {
     return BadRequest("'messages' is missing.", "messages", "missing_required_parameter");
@@ -191,9 +225,16 @@ Failure ReadMessages(const Json& body, v1::GenerateRequest& request) {
     return BadRequest(absl::StrCat("'messages' may hold at most ", kMessagesMax, " messages."),
                       "messages", "array_above_max_length");
   }
+  size_t last_answer = 0;
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const Json& message = (*messages)[i];
+    if (message.is_object() && message.value("role", Json()) == "assistant") last_answer = i;
+  }
   for (size_t i = 0; i < messages->size(); ++i) {
     const std::string param = absl::StrCat("messages[", i, "]");
-    if (auto error = ReadMessage((*messages)[i], param, request.add_messages())) return error;
+    auto error =
+        ReadMessage((*messages)[i], param, i < last_answer, request.add_messages(), ignored);
+    if (error) return error;
   }
   return std::nullopt;
 }

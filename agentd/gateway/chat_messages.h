@@ -4,6 +4,8 @@
 // a string or a list of text parts, which are joined as they stand. Pure.
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/bounded_json.h"
@@ -13,6 +15,10 @@ namespace macrame::agentd {
 
 // Adds to `request.messages`, or says (400, with `param` such as "messages[3].content[0].type")
 // what is wrong. "developer" becomes "system": chat templates know only that word.
-std::optional<ApiError> ReadMessages(const Json& body, v1::GenerateRequest& request);
+//
+// Before the last answer, what is no text is told as a sentence; what can't be told is left out.
+// Both are named in `ignored` by their types.
+std::optional<ApiError> ReadMessages(const Json& body, v1::GenerateRequest& request,
+                                     std::vector<std::string>& ignored);
 
 }  // namespace macrame::agentd

@@ -48,7 +48,7 @@ class ChatRequestReader : public RequestFields {
     RefuseFields(*this, kRefusedChatFields);
     RefuseFields(*this, kRefusedEverywhere);
     ReadModel(*this, request_);
-    if (!error_) error_ = ReadMessages(body_, request_.generate);
+    if (!error_) error_ = ReadMessages(body_, request_.generate, request_.ignored);
     if (!error_) error_ = ReadTools(body_, request_);
     if (!error_) error_ = ReadReasoning(body_, request_.generate, &request_.excludes_reasoning);
     ReadMaxTokens(*this, request_);

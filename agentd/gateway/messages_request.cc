@@ -4,9 +4,11 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_translation.h"
 #include "agentd/gateway/dialect.h"
+#include "agentd/gateway/foreign_parts.h"
 
 namespace macrame::agentd {
 namespace {
@@ -96,6 +98,32 @@ class MessagesReader : public ChatTranslation {
     return "";
   }
 
+  // A block of another provider's conversation, as the model can be told of it. Empty: nothing can.
+  std::string ForeignText(const Json& block, const std::string& type) {
+    NoteLeftOut(type);
+    if (IsSealedPart(type)) return "";
+    if (type == "server_tool_use" || type == "mcp_tool_use") {
+      const Json* name = Find(block, "name");
+      const Json* input = Find(block, "input");
+      return ServerCallSentence(
+          name != nullptr && name->is_string() ? name->get<std::string>() : "",
+          input == nullptr ? Json::object() : *input);
+    }
+    if (absl::EndsWith(type, "_tool_result") || type == "search_result") {
+      return ServerResultSentence(type, block);
+    }
+    if (type == "compaction") return TextsWithin(block);
+    return LeftOutSentence(type);
+  }
+
+  static void AppendBlock(const std::string& more, std::string* text) {
+    absl::StrAppend(text, text->empty() || more.empty() ? "" : "\n", more);
+  }
+
+  void NoteLeftOut(const std::string& type) {
+    if (left_out_.insert(type).second) NoteIgnored(type);
+  }
+
   void RefuseBlock(const std::string& type, const std::string& param) {
     const std::string what = type.substr(0, 64);
     if (type == "image") {
@@ -127,7 +155,12 @@ class MessagesReader : public ChatTranslation {
       return Fail("messages", absl::StrCat("'messages' may hold at most ", kMessagesMax, "."));
     }
     std::string role;
+    for (size_t i = 0; i < messages->size(); ++i) {
+      const Json* of = Find((*messages)[i], "role");
+      if (of != nullptr && *of == "assistant") last_answer_ = i;
+    }
     for (size_t i = 0; i < messages->size() && !failed(); ++i) {
+      is_past_ = i < last_answer_;
       const std::string param = absl::StrCat("messages[", i, "]");
       const Json& message = (*messages)[i];
       if (!message.is_object()) return MustBe(param, "an object");
@@ -176,14 +209,23 @@ class MessagesReader : public ChatTranslation {
       } else if (type == "text") {
         has_text = true;
         text += Text(content[i], "text", block);
-      } else if (type == "document") {
+      } else if (type == "document" && (!is_past_ || IsPlainText(content[i]))) {
         has_text = true;
         text += DocumentText(content[i], block);
+      } else if (is_past_) {
+        has_text = true;
+        AppendBlock(ForeignText(content[i], type), &text);
       } else {
         RefuseBlock(type, block);
       }
     }
     if (has_text) AddMessage("user", std::move(text));
+  }
+
+  static bool IsPlainText(const Json& document) {
+    const Json* source = Find(document, "source");
+    const Json* type = source == nullptr ? nullptr : Find(*source, "type");
+    return type != nullptr && *type == "text";
   }
 
   // One that is plain text.
@@ -205,8 +247,17 @@ class MessagesReader : public ChatTranslation {
     std::string text;
     for (size_t i = 0; i < content.size() && !failed(); ++i) {
       const std::string block = absl::StrCat(param, "[", i, "]");
-      if (Text(content[i], "type", block) != "tool_reference") {
+      const std::string type = Text(content[i], "type", block);
+      if (failed()) break;
+      if (type == "text") {
         text += BlockText(content[i], block);
+        continue;
+      }
+      // What a tool gave can't be taken back: without this an agent that saw an image is stuck.
+      if (type != "tool_reference") {
+        AppendBlock(type == "document" && IsPlainText(content[i]) ? DocumentText(content[i], block)
+                                                                  : ForeignText(content[i], type),
+                    &text);
         continue;
       }
       const std::string name = Text(content[i], "tool_name", block);
@@ -246,7 +297,7 @@ class MessagesReader : public ChatTranslation {
       } else if (type == "tool_use") {
         calls.push_back(CallOf(content[i], block));
       } else {
-        RefuseBlock(type, block);
+        AppendBlock(ForeignText(content[i], type), &text);
       }
     }
     Json& message = AddMessage("assistant", std::move(text));
@@ -345,6 +396,9 @@ class MessagesReader : public ChatTranslation {
                                 {"json_schema", {{"name", "answer"}, {"schema", *schema}}}};
   }
 
+  size_t last_answer_ = 0;  // of the messages
+  bool is_past_ = false;    // the message stands before the last answer
+  std::set<std::string> left_out_;
   std::set<std::string> loaded_tools_;  // those of `defer_loading` that messages refer to
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/answer_format.h"
 #include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/foreign_parts.h"
 #include "agentd/gateway/text_request.h"
 
 namespace macrame::agentd {
@@ -208,21 +209,31 @@ class OllamaReader : public ChatTranslation {
     if (!messages.is_array() || messages.size() > kMessagesMax) {
       return MustBe("messages", absl::StrCat("a list of at most ", kMessagesMax, " messages"));
     }
+    size_t last_answer = 0;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const Json* role = Find(messages[i], "role");
+      if (role != nullptr && *role == "assistant") last_answer = i;
+    }
     for (size_t i = 0; i < messages.size() && !failed(); ++i) {
-      ReadMessage(messages[i], absl::StrCat("messages[", i, "]"));
+      ReadMessage(messages[i], absl::StrCat("messages[", i, "]"), i < last_answer);
     }
   }
 
-  void ReadMessage(const Json& message, const std::string& param) {
+  // `is_past`: it stands before the last answer, so the client can't take it back.
+  void ReadMessage(const Json& message, const std::string& param, bool is_past) {
     if (!message.is_object()) return MustBe(param, "an object");
     const Json* images = Find(message, "images");
-    if (images != nullptr && !images->empty()) {
-      return Refuse(param + ".images", "only text is supported");
-    }
+    const bool has_images = images != nullptr && !images->empty();
+    if (has_images && !is_past) return Refuse(param + ".images", "only text is supported");
     const std::string role = Text(message, "role", param);
     Json out;
     out["role"] = role;
-    out["content"] = Text(message, "content", param, false);
+    std::string content = Text(message, "content", param, false);
+    if (has_images) {
+      NoteIgnored("images");
+      absl::StrAppend(&content, content.empty() ? "" : "\n", LeftOutSentence("image"));
+    }
+    out["content"] = std::move(content);
     const std::string thinking = Text(message, "thinking", param, false);
     if (!thinking.empty()) out["reasoning_content"] = thinking;
     if (const Json* calls = Find(message, "tool_calls")) ReadCalls(*calls, param, &out);

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/foreign_parts.h"
 #include "agentd/gateway/sampling_fields.h"
 
 namespace macrame::agentd {
@@ -178,10 +181,97 @@ class ResponseReader : public ChatTranslation {
     if (!input->is_array() || input->size() > kMessagesMax) {
       return MustBe("input", absl::StrCat("text or a list of at most ", kMessagesMax, " items"));
     }
+    FindPast(*input);
     for (size_t i = 0; i < input->size() && !failed(); ++i) {
+      at_ = i;
       ReadItem((*input)[i], absl::StrCat("input[", i, "]"));
     }
     if (!failed() && messages_.empty()) MustBe("input", "text or a list with a message");
+  }
+
+  static bool IsOfRole(const Json& item, const char* role) {
+    const Json* of = Find(item, "role");
+    return of != nullptr && *of == role;
+  }
+
+  // Which items can't be taken back: a user's before the last answer, others before a user's.
+  void FindPast(const Json& input) {
+    for (size_t i = 0; i < input.size(); ++i) {
+      const Json* type = Find(input[i], "type");
+      const bool is_call = type != nullptr && type->is_string() &&
+                           absl::EndsWith(type->get_ref<const std::string&>(), "_call");
+      if (is_call || IsOfRole(input[i], "assistant")) last_answer_ = i;
+      const bool is_output = type != nullptr && type->is_string() &&
+                             absl::EndsWith(type->get_ref<const std::string&>(), "_output");
+      if (is_output || IsOfRole(input[i], "user")) last_input_ = i;
+    }
+  }
+
+  void NoteLeftOut(const std::string& type) {
+    if (left_out_.insert(type).second) NoteIgnored(type);
+  }
+
+  // Calls of tools that have no place in a chat, told as calls of functions.
+  void ReadOtherCall(const Json& item, const std::string& type, const std::string& param) {
+    const Json* call_id = Find(item, "call_id");
+    if (call_id == nullptr) call_id = Find(item, "id");
+    std::string name = type.substr(0, type.size() - std::string("_call").size());
+    Json arguments = Json::object();
+    if (type == "custom_tool_call") {
+      name = Text(item, "name", param);
+      arguments["input"] = Text(item, "input", param, false);
+    } else if (const Json* action = Find(item, "action")) {
+      arguments = *action;
+    } else if (const Json* operation = Find(item, "operation")) {
+      arguments = *operation;
+    }
+    if (failed()) return;
+    AddCall({{"id", call_id != nullptr && call_id->is_string() ? *call_id : Json("")},
+             {"type", "function"},
+             {"function", {{"name", name}, {"arguments", arguments.dump()}}}});
+  }
+
+  void ReadOtherOutput(const Json& item) {
+    is_open_ = false;
+    const Json* id = Find(item, "call_id");
+    if (id == nullptr) id = Find(item, "id");
+    const Json* output = Find(item, "output");
+    Json& message = AddMessage("tool", output == nullptr ? "" : TextsWithin(*output));
+    if (id != nullptr && id->is_string()) message["tool_call_id"] = *id;
+  }
+
+  // Items of other tools, of which another provider made a conversation.
+  void ReadForeign(const Json& item, const std::string& type, const std::string& param) {
+    if (type == "custom_tool_call" || type == "local_shell_call" || type == "shell_call" ||
+        type == "apply_patch_call") {
+      return ReadOtherCall(item, type, param);
+    }
+    if (type == "custom_tool_call_output" || type == "local_shell_call_output" ||
+        type == "shell_call_output" || type == "apply_patch_call_output") {
+      return ReadOtherOutput(item);
+    }
+    if (at_ >= last_input_) {
+      return Refuse(param,
+                    absl::StrCat("items of type '", type.substr(0, 64), "' are not supported"));
+    }
+    NoteLeftOut(type);
+    std::string told;
+    if (type == "compaction" || type == "compaction_summary") {
+      told = TextsWithin(item);
+    } else if (absl::EndsWith(type, "_call")) {
+      Json what = Json::object();
+      for (const char* name : {"action", "queries", "code", "arguments"}) {
+        if (const Json* value = Find(item, name)) what[name] = *value;
+      }
+      told = ServerCallSentence(type.substr(0, type.size() - std::string("_call").size()), what);
+      for (const char* name : {"results", "outputs", "output"}) {
+        const Json* result = Find(item, name);
+        if (result != nullptr) absl::StrAppend(&told, "\n", ServerResultSentence(name, *result));
+      }
+    }
+    if (told.empty()) return;
+    is_open_ = false;
+    AddMessage("assistant", std::move(told));
   }
 
   void ReadItem(const Json& item, const std::string& param) {
@@ -196,7 +286,7 @@ class ResponseReader : public ChatTranslation {
     } else if (type == "function_call_output") {
       is_open_ = false;
       const Json* output = Find(item, "output");
-      std::string text = output == nullptr ? "" : ContentText(*output, param + ".output");
+      std::string text = output == nullptr ? "" : ContentText(*output, param + ".output", true);
       AddMessage("tool", std::move(text))["tool_call_id"] = Text(item, "call_id", param);
     } else if (type == "reasoning") {
       if (const Json* content = Find(item, "content")) {
@@ -206,7 +296,7 @@ class ResponseReader : public ChatTranslation {
     } else if (type == "item_reference") {
       Refuse(param, "items are not stored one by one; send the item, or 'previous_response_id'");
     } else {
-      Refuse(param, absl::StrCat("items of type '", type.substr(0, 64), "' are not supported"));
+      ReadForeign(item, type, param);
     }
   }
 
@@ -226,7 +316,7 @@ class ResponseReader : public ChatTranslation {
     AddMessage(role, ContentText(*content, param + ".content"));
   }
 
-  std::string ContentText(const Json& content, const std::string& param) {
+  std::string ContentText(const Json& content, const std::string& param, bool is_of_tool = false) {
     if (content.is_string()) return content.get<std::string>();
     if (!content.is_array()) {
       MustBe(param, "text or a list of parts");
@@ -242,6 +332,9 @@ class ResponseReader : public ChatTranslation {
       } else if (type == "input_text" || type == "output_text" || type == "text" ||
                  type == "reasoning_text") {
         text += Text(content[i], "text", part);
+      } else if (at_ < last_answer_ || is_of_tool) {
+        NoteLeftOut(type);
+        if (!IsSealedPart(type)) text += LeftOutSentence(type);
       } else {
         Refuse(part, absl::StrCat("parts of type '", type.substr(0, 64),
                                   "' are not supported, only text is"));
@@ -259,9 +352,12 @@ class ResponseReader : public ChatTranslation {
         {"id", Text(item, "call_id", param)},
         {"type", "function"},
         {"function", {{"name", name}, {"arguments", Text(item, "arguments", param)}}}};
-    if (failed()) return;
+    if (!failed()) AddCall(call);
+  }
+
+  void AddCall(Json call) {
     if (!is_open_) AddMessage("assistant", "");
-    messages_.back()["tool_calls"].push_back(call);
+    messages_.back()["tool_calls"].push_back(std::move(call));
   }
 
   void ReadTools() {
@@ -386,6 +482,10 @@ class ResponseReader : public ChatTranslation {
 
   Json messages_ = Json::array();
   NamespacedTools namespaced_;
+  size_t at_ = 0;           // the item that is read
+  size_t last_answer_ = 0;  // of the input
+  size_t last_input_ = 0;
+  std::set<std::string> left_out_;
   std::string reasoning_;  // for the next message of the assistant's
   bool may_store_ = true;
   bool is_open_ = false;  // the last message is the assistant's and may take calls
