@@ -183,8 +183,10 @@ void Agent::Impl::StartOwnParts() {
     engine_trouble_ =
         MakeReason(reasons::kEngineMissing, std::string(engine.message()), parts_.self.value());
   }
+  parts_.router.SetLooking(!parts_.library->has_looked());
   parts_.library->Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
     parts_.prober->SetModels(std::move(models));
+    parts_.router.SetLooking(false);
   });
   TellOfState();
   parts_.links.Start();
@@ -715,6 +717,11 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
         parts_.self.value()));
   }
   for (const v1::Reason& reason : parts_.library->broken()) problems.push_back(reason);
+  if (!parts_.library->has_looked()) {
+    problems.push_back(MakeReason(reasons::kNotReady,
+                                  "this node is still looking through its model folders",
+                                  parts_.self.value()));
+  }
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
   AddTrustProblems(problems);
   return problems;

@@ -108,6 +108,7 @@ class PrincipalBackend : public InferenceBackend {
   std::vector<ServedModel> ListModels() override;
   // Without those of models that it may not see.
   std::map<std::string, std::string> Aliases() override;
+  bool IsLooking() override { return backend_.IsLooking(); }
 
  private:
   InferenceBackend& backend_;

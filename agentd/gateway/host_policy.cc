@@ -37,6 +37,13 @@ bool IsHostAllowed(absl::string_view host, bool over_loopback,
   } else if (name == "localhost") {
     return true;
   }
+  // "*.localhost" stands for every name that ends so.
+  for (const std::string& allowed : allowed_hosts) {
+    const bool is_ending = absl::StartsWith(allowed, "*.") && allowed.size() > 2;
+    if (is_ending && absl::EndsWithIgnoreCase(name, absl::string_view(allowed).substr(1))) {
+      return true;
+    }
+  }
   return std::any_of(allowed_hosts.begin(), allowed_hosts.end(), [&](const std::string& allowed) {
     return absl::EqualsIgnoreCase(allowed, name) || HostOf(allowed) == name;
   });

@@ -1,6 +1,7 @@
 #include "agentd/gateway/http_reply.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "proto/check.h"
 
 namespace macrame::agentd {
@@ -42,6 +43,11 @@ absl::string_view ReasonPhrase(int status) {
     default:
       return "Error";
   }
+}
+
+std::string HttpDate(int64_t unix_seconds) {
+  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::FromUnixSeconds(unix_seconds),
+                          absl::UTCTimeZone());
 }
 
 std::string ComposeHead(const ReplyHead& head) {

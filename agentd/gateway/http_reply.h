@@ -3,6 +3,7 @@
 // Answers as bytes: status line and header fields. Pure.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,6 +36,9 @@ struct ReplyHead {
   bool keep_alive = false;
   HeaderFields headers;
 };
+
+// As the Date header has it (RFC 9110, 5.6.7).
+std::string HttpDate(int64_t unix_seconds);
 
 // With the empty line at its end. Values are ours and hold no line breaks (checked).
 std::string ComposeHead(const ReplyHead& head);

@@ -227,7 +227,9 @@ std::optional<ApiError> HttpSession::CheckContentType(bool may_be_untold) const 
       absl::string_view(type.data(), std::min(type.find(';'), type.size())));
   // A web page can send other types anywhere without asking first; this one it can't. Programs that
   // name none, or just bytes, are known from pages in that browsers say where a body comes from.
-  const bool is_untold = plain.empty() || plain == "application/octet-stream";
+  // The last one is what `curl -d` says.
+  const bool is_untold = plain.empty() || plain == "application/octet-stream" ||
+                         absl::EqualsIgnoreCase(plain, "application/x-www-form-urlencoded");
   const bool is_program = may_be_untold && is_untold &&
                           request.find(http::field::origin) == request.end() &&
                           request.find("sec-fetch-site") == request.end();
@@ -243,6 +245,11 @@ std::optional<ApiError> HttpSession::CheckContentType(bool may_be_untold) const 
 
 void HttpSession::BeginRequest(const std::string& path) {
   dialect_ = DialectOfPath(path);
+  // One path, two APIs: Anthropic's clients say who they are.
+  const bool is_of_models = path == "/v1/models" || absl::StartsWith(path, "/v1/models/");
+  if (is_of_models && parser_->get().count("anthropic-version") > 0) {
+    dialect_ = Dialect::kAnthropic;
+  }
   TakeRequestId();
   record_.method = MethodName(Plain(parser_->get().method_string()));
   if (const Route* route = FindRoute(path)) record_.route = std::string(route->path);
@@ -296,7 +303,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (route->kind == RouteKind::kMetrics && state_->options.metrics) {
     co_return co_await ServeMetrics();
   }
-  auto reply = AnswerSimpleRoute(*route, path, state_->options, Backend());
+  auto reply = AnswerSimpleRoute(*route, path, state_->options, Backend(), dialect_);
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
 }

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "agentd/dashboard/snapshot_cache.h"
 #include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/api_error.h"
@@ -35,6 +36,7 @@
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/http_stream.h"
+#include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/request_record.h"
 #include "agentd/gateway/request_trace.h"
 #include "agentd/gateway/routes.h"
@@ -92,6 +94,11 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeStoredResponse(std::string id);
   boost::asio::awaitable<bool> ServeOllama(RouteKind kind);
   boost::asio::awaitable<bool> ServeOllamaModel();
+  // What a request with TokenizeOptions is answered.
+  boost::asio::awaitable<absl::StatusOr<v1::GenerateChunk>> AskForTokens(
+      std::string model, v1::GenerateRequest request);
+  // What requests of the model may ask for, as its entry rank has it.
+  boost::asio::awaitable<ModelAbilities> AbilitiesOf(std::string model);
   boost::asio::awaitable<bool> ServeMetrics();
   // http_session_dashboard.cc
   boost::asio::awaitable<bool> ServeDashboard(const Route& route, std::string path);
@@ -141,7 +148,10 @@ class HttpSession {
   boost::asio::awaitable<bool> WritePiece(std::string piece);
   boost::asio::awaitable<bool> EndStream();
   // Events up to the end, beginning with `event`; false when the client is gone.
-  boost::asio::awaitable<bool> PumpEvents(AnswerStream& composer, GenerationFeed::Event event);
+  boost::asio::awaitable<bool> PumpEvents(AnswerStream& composer, GenerationFeed::Event event,
+                                          std::string model);
+  // It is no longer among those that are asked for.
+  bool WasUnloaded(const std::string& model);
   boost::asio::awaitable<bool> SendGenerationFailure(absl::Status status, std::string model);
   // Of one of several answers that go into one body.
   boost::asio::awaitable<bool> SendFailureOf(uint32_t choice, absl::Status status, AnswerHead head);

@@ -16,6 +16,8 @@
 #include "agentd/gateway/dialect.h"
 #include "agentd/gateway/http_session.h"
 #include "agentd/gateway/routes.h"
+#include "agentd/gateway/tenant.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
@@ -45,6 +47,22 @@ void MergeFields(HeaderFields more, HeaderFields* fields) {
     if (same != fields->end()) fields->erase(same);
     fields->push_back(std::move(field));
   }
+}
+
+// The cluster ended the answer, not the model.
+bool IsEndFromOutside(const GenerationFeed::Event& event) {
+  if (event.kind == EventKind::kChunk) {
+    return event.chunk.finish_reason() == v1::FINISH_REASON_CANCELLED;
+  }
+  return event.kind == EventKind::kDone && !event.status.ok();
+}
+
+ApiError Unloaded(const std::string& model) {
+  return HttpError(404,
+                   absl::StrCat("The model '", model,
+                                "' was unloaded while it answered. Load it again with "
+                                "'clusterctl model load NAME'."),
+                   "model_unloaded");
 }
 
 int64_t ElapsedMs(Clock::time_point since) {
@@ -92,6 +110,10 @@ void HttpSession::LogFailure(const absl::Status& status) const {
       status.code() == absl::StatusCode::kInternal || status.code() == absl::StatusCode::kUnknown;
   spdlog::log(ours ? spdlog::level::warn : spdlog::level::info, "gateway: request {} failed: {}",
               request_id_, std::string(status.message()));
+}
+
+bool HttpSession::WasUnloaded(const std::string& model) {
+  return FindModel(Backend().ListModels(), DeploymentOfReplica(model)) == nullptr;
 }
 
 net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std::string model) {
@@ -158,6 +180,7 @@ net::awaitable<bool> HttpSession::CollectAnswer(
           "answer_too_large"));
     }
     if (choice.finish == v1::FINISH_REASON_CANCELLED) {
+      if (WasUnloaded(head.model)) co_return co_await SendError(Unloaded(head.model));
       co_return co_await SendGenerationFailure(
           absl::CancelledError("The answer was ended by the cluster"), head.model);
     }
@@ -216,11 +239,12 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   if (first.kind == EventKind::kDone && !first.status.ok()) {
     co_return co_await SendGenerationFailure(first.status, head.model);
   }
+  const std::string model = head.model;
   const std::unique_ptr<AnswerStream> writer = StreamOf(std::move(head));
   bool alive = co_await WriteStreamHead(std::string(writer->content_type()));
   std::string open = writer->Open();
   if (alive && !open.empty()) alive = co_await WritePiece(std::move(open));
-  if (alive) alive = co_await PumpEvents(*writer, std::move(first));
+  if (alive) alive = co_await PumpEvents(*writer, std::move(first), model);
   if (alive) alive = co_await EndStream();
   spdlog::debug("gateway: request {} {} after {} ms", request_id_,
                 alive ? "streamed" : "lost its client", ElapsedMs(started_));
@@ -232,7 +256,8 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   co_return alive&& keep_alive_;
 }
 
-net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationFeed::Event event) {
+net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationFeed::Event event,
+                                             std::string model) {
   const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
   AnswerPatience silence(state_->options.silence_ms, started_);
   Clock::time_point last_written = Clock::now();  // the head
@@ -244,6 +269,9 @@ net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationF
       gathered += composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
     } else if (event.kind == EventKind::kSilence) {
       gathered += composer.KeepAlive();
+    } else if (IsEndFromOutside(event) && WasUnloaded(model)) {
+      LogFailure(event.status);
+      gathered += composer.Fail(Unloaded(model));
     } else if (event.kind == EventKind::kChunk) {
       gathered += composer.Chunk(event.chunk, event.choice);
     } else if (event.kind == EventKind::kProgress) {
@@ -267,6 +295,7 @@ net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationF
 
 HeaderFields HttpSession::CommonHeaders() const {
   HeaderFields headers;
+  headers.emplace_back("date", HttpDate(static_cast<int64_t>(GatewayUnixMs() / 1000)));
   headers.emplace_back("x-request-id", request_id_);
   if (traced_.has_value()) {
     headers.emplace_back("traceresponse", TraceparentOf(traced_->context.trace_id, traced_->span_id,

@@ -1,11 +1,16 @@
 // What HttpSession answers in other APIs' forms: each is read as a chat, and written by its writer.
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/http_session.h"
+#include "agentd/gateway/input_items.h"
 #include "agentd/gateway/messages_request.h"
 #include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/ollama_request.h"
@@ -20,7 +25,8 @@
 namespace macrame::agentd {
 namespace {
 
-ApiError NotStored(const std::string& id, bool may_store) {
+// `is_previous`: a request goes on from it; clients know that by its code and 400.
+ApiError NotStored(const std::string& id, bool may_store, bool is_previous = false) {
   const std::string what =
       may_store ? absl::StrCat("A node keeps the ", kStoredResponsesMax,
                                " last used ones that it answered itself, up to ",
@@ -28,12 +34,30 @@ ApiError NotStored(const std::string& id, bool may_store) {
                                " MiB, until it stops and for as long as its operator lets it.")
                 : "Nothing of this key's tenant is stored: its retention is 0.";
   ApiError error =
-      HttpError(404,
+      HttpError(is_previous ? 400 : 404,
                 absl::StrCat("No response '", id.substr(0, 128), "' is stored on this node. ", what,
                              " Send the whole conversation as 'input' instead."),
-                "response_not_found");
+                is_previous ? "previous_response_not_found" : "response_not_found");
   error.param = "previous_response_id";
   return error;
+}
+
+// To find out what a model can do.
+constexpr std::chrono::milliseconds kAbilitiesMs{2000};
+constexpr int kPromptEndTokens = 8;
+constexpr char kProbeTool[] =
+    R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": )"
+    R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}}}}])";
+constexpr char kThinking[] = R"({"enable_thinking": true, "thinking": true})";
+constexpr char kLittleThinking[] =
+    R"({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"})";
+constexpr char kNotThinking[] = R"({"enable_thinking": false, "thinking": false})";
+
+constexpr absl::string_view kInputItems = "/input_items";
+
+absl::string_view QueryOf(absl::string_view target) {
+  const size_t mark = target.find('?');
+  return mark == absl::string_view::npos ? "" : target.substr(mark + 1);
 }
 
 std::string DeletedBody(const std::string& id) {
@@ -115,7 +139,7 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   ResponseStore::Turn turn;
   if (!previous.empty()) {
     auto found = answers.Find(previous, tenant, GatewayUnixMs());
-    if (!found.has_value()) co_return co_await SendError(NotStored(previous, may_store));
+    if (!found.has_value()) co_return co_await SendError(NotStored(previous, may_store, true));
     turn = *std::move(found);
   }
   auto parsed = ParseResponseRequest(body, depth, turn.messages, may_store);
@@ -144,6 +168,10 @@ net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
   StoredAnswers& answers = state_->access->answers();
   HttpReply reply;
   if (request.method() == http::verb::delete_) {
+    if (absl::EndsWith(id, kInputItems)) {
+      co_return co_await SendError(
+          HttpError(405, "Items are deleted with their response.", "method_not_allowed"));
+    }
     if (!answers.Erase(id, tenant, GatewayUnixMs())) {
       co_return co_await SendError(NotStored(id, answers.MayStore(tenant)));
     }
@@ -155,9 +183,17 @@ net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
         BadRequest("'stream' can't be honoured: what is stored is whole; leave it out.", "stream",
                    "unsupported_parameter"));
   }
+  const bool is_of_items = absl::EndsWith(id, kInputItems);
+  if (is_of_items) id.resize(id.size() - kInputItems.size());
   auto turn = answers.Find(id, tenant, GatewayUnixMs());
   if (!turn.has_value()) co_return co_await SendError(NotStored(id, answers.MayStore(tenant)));
-  reply.body = std::move(turn->body);
+  if (is_of_items) {
+    auto page = InputItemsBody(id, turn->messages, QueryOf(Plain(request.target())));
+    if (auto* error = std::get_if<ApiError>(&page)) co_return co_await SendError(std::move(*error));
+    reply.body = std::move(std::get<std::string>(page));
+  } else {
+    reply.body = std::move(turn->body);
+  }
   co_return co_await SendReply(std::move(reply));
 }
 
@@ -191,6 +227,77 @@ net::awaitable<bool> HttpSession::ServeOllama(RouteKind kind) {
   co_return co_await SendReply(std::move(reply));
 }
 
+net::awaitable<absl::StatusOr<v1::GenerateChunk>> HttpSession::AskForTokens(
+    std::string model, v1::GenerateRequest request) {
+  request.set_request_id(IdForRank());
+  request.set_deployment(state_->options.aliases.Resolve(model, Backend()));
+  request.set_max_tokens(1);  // a rank that tells no tokens answers no more
+  SetTenant(WhoAsks(), &request);
+  std::vector<v1::GenerateRequest> requests;
+  requests.push_back(std::move(request));
+  GenerationFeed::Bounds bounds;
+  bounds.buffered_bytes = state_->options.answer_bytes_max;
+  const auto feed = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
+  const Clock::time_point limit = Clock::now() + kAbilitiesMs;
+  v1::GenerateChunk told;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    if (left.count() <= 0) break;
+    const GenerationFeed::Event event = co_await feed->Next(left);
+    if (event.kind == GenerationFeed::EventKind::kChunk) told.MergeFrom(event.chunk);
+    if (event.kind == GenerationFeed::EventKind::kGone) break;
+    if (event.kind != GenerationFeed::EventKind::kDone) continue;
+    if (!event.status.ok()) co_return event.status;
+    co_return told;
+  }
+  feed->Close();
+  co_return absl::DeadlineExceededError("the entry rank did not answer in time");
+}
+
+net::awaitable<ModelAbilities> HttpSession::AbilitiesOf(std::string model) {
+  const auto chat = [] {
+    v1::GenerateRequest request;
+    v1::ChatMessage& message = *request.add_messages();
+    message.set_role("user");
+    message.set_content("a");
+    request.mutable_tokenize();
+    return request;
+  };
+  ModelAbilities abilities;
+  v1::GenerateRequest with_tool = chat();
+  with_tool.mutable_tokenize()->set_count_only(true);
+  with_tool.mutable_tools()->set_tools_json(kProbeTool);
+  auto told = co_await AskForTokens(model, std::move(with_tool));
+  abilities.takes_tools = told.ok();
+  v1::GenerateRequest thinking = chat();
+  thinking.set_template_arguments_json(kThinking);
+  auto on = co_await AskForTokens(model, std::move(thinking));
+  v1::GenerateRequest silent = chat();
+  silent.set_template_arguments_json(kNotThinking);
+  auto off = co_await AskForTokens(model, std::move(silent));
+  if (!on.ok() || on->token_ids().empty()) co_return abilities;
+  // A switch changes the prompt. Models that always think begin it in the prompt.
+  abilities.thinks = !off.ok() || !std::equal(on->token_ids().begin(), on->token_ids().end(),
+                                              off->token_ids().begin(), off->token_ids().end());
+  if (abilities.thinks) co_return abilities;
+  v1::GenerateRequest brief = chat();
+  brief.set_template_arguments_json(kLittleThinking);
+  auto little = co_await AskForTokens(model, std::move(brief));
+  abilities.thinks =
+      little.ok() && !std::equal(on->token_ids().begin(), on->token_ids().end(),
+                                 little->token_ids().begin(), little->token_ids().end());
+  if (abilities.thinks) co_return abilities;
+  v1::GenerateRequest end;
+  end.mutable_tokenize()->set_detokenize(true);
+  const int count = on->token_ids_size();
+  for (int i = std::max(0, count - kPromptEndTokens); i < count; ++i) {
+    end.add_prompt_token_ids(on->token_ids(i));
+  }
+  auto text = co_await AskForTokens(model, std::move(end));
+  abilities.thinks = text.ok() && absl::StrContains(absl::AsciiStrToLower(text->text()), "think");
+  co_return abilities;
+}
+
 net::awaitable<bool> HttpSession::ServeOllamaModel() {
   auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
   if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
@@ -199,7 +306,9 @@ net::awaitable<bool> HttpSession::ServeOllamaModel() {
   const ServedModel* model = FindModel(models, id);
   if (model == nullptr) co_return co_await SendError(UnknownModel(id, Backend()));
   HttpReply reply;
-  reply.body = OllamaModelBody(*model);
+  ModelAbilities abilities = {.takes_tools = false};
+  if (!model->is_stopped) abilities = co_await AbilitiesOf(model->id);
+  reply.body = OllamaModelBody(*model, abilities);
   co_return co_await SendReply(std::move(reply));
 }
 

@@ -29,6 +29,7 @@ struct ServedModel {
   uint32_t context_length = 0;       // tokens, prompt and answer together
   std::string tenant{};              // whose alone it is; empty: everybody's
   bool is_stopped = false;           // it is loaded when the cluster is started
+  uint64_t weight_bytes = 0;         // on all its ranks; 0: not known
 };
 
 // Null: none of that name.
@@ -94,6 +95,9 @@ class InferenceBackend {
 
   // Other names of models, loaded or not, that the whole cluster knows: alias to model.
   virtual std::map<std::string, std::string> Aliases() { return {}; }
+
+  // This node is still looking through its model folders: a model that nobody knows may be there.
+  virtual bool IsLooking() { return false; }
 };
 
 }  // namespace macrame::agentd

@@ -5,11 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/dialect.h"
+#include "agentd/gateway/ollama_answer.h"
 
 namespace macrame::agentd {
 namespace {
 
 using nlohmann::ordered_json;
+
+ordered_json ModelObject(const ServedModel& model) {
+  return {{"type", "model"},
+          {"id", model.id},
+          {"display_name", model.id},
+          {"created_at", UtcTime(model.created_unix_seconds)},
+          {"max_input_tokens", model.context_length}};
+}
 
 std::string NamedEvent(const ordered_json& data) {
   return absl::StrCat("event: ", data["type"].get_ref<const std::string&>(), "\ndata: ", Dump(data),
@@ -133,6 +142,18 @@ std::string MessagesStream::CallEvents(const v1::ToolCallDelta& call) {
     events += Delta("input_json_delta", "partial_json", call.arguments());
   }
   return events;
+}
+
+std::string AnthropicModelBody(const ServedModel& model) { return Dump(ModelObject(model)); }
+
+std::string AnthropicModelListBody(const std::vector<ServedModel>& models) {
+  ordered_json body;
+  body["data"] = ordered_json::array();
+  for (const ServedModel& model : models) body["data"].push_back(ModelObject(model));
+  body["has_more"] = false;
+  body["first_id"] = models.empty() ? ordered_json(nullptr) : ordered_json(models.front().id);
+  body["last_id"] = models.empty() ? ordered_json(nullptr) : ordered_json(models.back().id);
+  return Dump(body);
 }
 
 std::string MessagesStream::Chunk(const v1::GenerateChunk& chunk, uint32_t /*choice*/) {

@@ -13,10 +13,15 @@
 
 #include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/inference_backend.h"
 
 namespace macrame::agentd {
 
 std::string MessagesBody(const AnswerHead& head, const std::vector<CollectedAnswer>& answers);
+
+// GET /v1/models and one of them, as Anthropic's clients read it.
+std::string AnthropicModelListBody(const std::vector<ServedModel>& models);
+std::string AnthropicModelBody(const ServedModel& model);
 
 class MessagesStream : public AnswerStream {
  public:

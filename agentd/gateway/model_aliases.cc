@@ -1,5 +1,6 @@
 #include "agentd/gateway/model_aliases.h"
 
+#include <string_view>
 #include <utility>
 
 #include "proto/replicas.h"
@@ -19,6 +20,13 @@ ModelAliases::ModelAliases(const std::vector<std::string>& entries) {
 
 std::string ModelAliases::Resolve(const std::string& name, InferenceBackend& backend) const {
   const std::map<std::string, std::string> shared = backend.Aliases();
+  // Ollama's clients name models so, on OpenAI's paths too.
+  constexpr std::string_view kLatest = ":latest";
+  if (name.size() > kLatest.size() && name.ends_with(kLatest)) {
+    const bool is_known = exact_.contains(name) || shared.contains(name) ||
+                          FindModel(backend.ListModels(), DeploymentOfReplica(name)) != nullptr;
+    if (!is_known) return Resolve(name.substr(0, name.size() - kLatest.size()), backend);
+  }
   if (exact_.empty() && beginnings_.empty() && shared.empty()) return name;
   if (FindModel(backend.ListModels(), DeploymentOfReplica(name)) != nullptr) return name;
   if (const auto exact = exact_.find(name); exact != exact_.end()) return exact->second;

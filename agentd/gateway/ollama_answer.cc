@@ -64,13 +64,22 @@ void AddEnd(const CollectedAnswer& answer, ordered_json* piece) {
 
 std::string Line(const ordered_json& piece) { return Dump(piece) + "\n"; }
 
+// Clients with strict parsers want each of these. What the gateway does not know of a model Ollama
+// itself calls unknown.
+ordered_json Details() {
+  return {{"parent_model", ""},          {"format", "safetensors"},
+          {"family", "unknown"},         {"families", {"unknown"}},
+          {"parameter_size", "unknown"}, {"quantization_level", "unknown"}};
+}
+
 ordered_json Named(const ServedModel& model) {
   ordered_json entry;
   entry["name"] = model.id;
   entry["model"] = model.id;
   // Of the name and the time: one that is loaded anew has another.
   entry["digest"] = DigestOf("model", absl::StrCat(model.id, "@", model.created_unix_seconds));
-  entry["details"] = ordered_json::object();
+  entry["size"] = model.weight_bytes;
+  entry["details"] = Details();
   return entry;
 }
 
@@ -113,21 +122,23 @@ std::string OllamaProcessesBody(const std::vector<ServedModel>& models) {
     if (model.is_stopped) continue;
     ordered_json entry = Named(model);
     entry["expires_at"] = kNever;
+    entry["size_vram"] = model.weight_bytes;
     entry["context_length"] = model.context_length;
     body["models"].push_back(std::move(entry));
   }
   return Dump(body);
 }
 
-std::string OllamaModelBody(const ServedModel& model) {
+std::string OllamaModelBody(const ServedModel& model, const ModelAbilities& abilities) {
   ordered_json body;
   body["modified_at"] = UtcTime(model.created_unix_seconds);
-  body["details"] = ordered_json::object();
+  body["details"] = Details();
   body["model_info"] = {{"general.architecture", "macrame"},
                         {"general.basename", model.id},
                         {"macrame.context_length", model.context_length}};
-  // What requests may ask for; a model whose template takes no tools refuses them by name.
-  body["capabilities"] = {"completion", "tools"};
+  body["capabilities"] = ordered_json::array({"completion"});
+  if (abilities.takes_tools) body["capabilities"].push_back("tools");
+  if (abilities.thinks) body["capabilities"].push_back("thinking");
   return Dump(body);
 }
 

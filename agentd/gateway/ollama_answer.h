@@ -15,16 +15,25 @@
 
 namespace macrame::agentd {
 
+// The version of Ollama's API that is spoken here: clients ask for one before they use the port.
+inline constexpr char kOllamaApiVersion[] = "0.12.6";
+
 // "2026-01-31T12:00:00Z".
 std::string UtcTime(int64_t unix_seconds);
 
 std::string OllamaBody(const AnswerHead& head, const std::vector<CollectedAnswer>& answers);
 // To a request without a prompt.
 std::string OllamaLoadBody(const AnswerHead& head);
+// What requests of a model may ask for.
+struct ModelAbilities {
+  bool takes_tools = true;
+  bool thinks = false;
+};
+
 // /api/tags, /api/ps, /api/show.
 std::string OllamaTagsBody(const std::vector<ServedModel>& models);
 std::string OllamaProcessesBody(const std::vector<ServedModel>& models);
-std::string OllamaModelBody(const ServedModel& model);
+std::string OllamaModelBody(const ServedModel& model, const ModelAbilities& abilities = {});
 
 class OllamaStream : public AnswerStream {
  public:

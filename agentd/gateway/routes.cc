@@ -9,7 +9,9 @@
 #include "agentd/base/web_url.h"
 #include "agentd/dashboard/assets.h"
 #include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/messages_answer.h"
 #include "agentd/gateway/ollama_answer.h"
+#include "agentd/gateway/ollama_request.h"
 #include "agentd/gateway/openapi.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -19,6 +21,7 @@ namespace {
 
 constexpr size_t kModelsNamedMax = 8;
 constexpr size_t kNameToldBytesMax = 256;
+constexpr int kLookingRetrySeconds = 2;
 
 constexpr bool kHasBody = true;
 
@@ -72,6 +75,18 @@ bool IsPrefix(const Route& route) { return route.path.size() > 1 && route.path.b
 }  // namespace
 
 ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
+  // Clients try a 503 again, and a 404 never.
+  if (backend.IsLooking()) {
+    ApiError error =
+        HttpError(503,
+                  absl::StrCat("This node is still looking through its model folders, so it does "
+                               "not know yet whether there is a model '",
+                               model.substr(0, kNameToldBytesMax), "'. Try again in a moment."),
+                  "model_not_ready");
+    error.param = "model";
+    error.retry_after_seconds = kLookingRetrySeconds;
+    return error;
+  }
   std::string loaded;
   size_t named = 0;
   for (const ServedModel& served : backend.ListModels()) {
@@ -170,20 +185,22 @@ HttpReply MethodNotAllowed(const Route& route, Dialect dialect, const std::strin
 
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
                                                     const GatewayOptions& options,
-                                                    InferenceBackend& backend) {
+                                                    InferenceBackend& backend, Dialect dialect) {
+  const bool is_anthropic = dialect == Dialect::kAnthropic;
   switch (route.kind) {
     case RouteKind::kHealth:
       return JsonReply(nlohmann::ordered_json{{"status", "ok"}}.dump());
     case RouteKind::kVersion:
       return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
     case RouteKind::kModelList:
-      return JsonReply(ModelListBody(options.aliases.WithAliases(backend)));
+      return JsonReply(is_anthropic ? AnthropicModelListBody(options.aliases.WithAliases(backend))
+                                    : ModelListBody(options.aliases.WithAliases(backend)));
     case RouteKind::kOllamaTags:
       return JsonReply(OllamaTagsBody(options.aliases.WithAliases(backend)));
     case RouteKind::kOllamaProcesses:
       return JsonReply(OllamaProcessesBody(backend.ListModels()));
     case RouteKind::kOllamaVersion:
-      return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
+      return JsonReply(nlohmann::ordered_json{{"version", kOllamaApiVersion}}.dump());
     case RouteKind::kOllamaRefused:
       return HttpError(501,
                        "Which models there are is not changed through this API. Whoever runs the "
@@ -202,8 +219,9 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
   const std::string id = PercentDecode(path.substr(route.path.size()));
   const std::vector<ServedModel> models = options.aliases.WithAliases(backend);
   const ServedModel* model = FindModel(models, id);
+  if (model == nullptr) model = FindModel(models, WithoutLatest(id));
   if (model == nullptr) return UnknownModel(id, backend);
-  return JsonReply(ModelBody(*model));
+  return JsonReply(is_anthropic ? AnthropicModelBody(*model) : ModelBody(*model));
 }
 
 ApiError DescribeFailure(const absl::Status& status, const std::string& model,

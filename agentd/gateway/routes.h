@@ -79,10 +79,11 @@ bool IsDashboard(const Route& route);
 // Of these what its page asks the cluster to do.
 bool IsOrder(RouteKind kind);
 
-// The answer of a route without one.
+// The answer of a route without one. `dialect`: whose form models are listed in.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
                                                     const GatewayOptions& options,
-                                                    InferenceBackend& backend);
+                                                    InferenceBackend& backend,
+                                                    Dialect dialect = Dialect::kOpenAi);
 
 // A failed generation as the client is told of it; an unknown model is told with those there are.
 ApiError DescribeFailure(const absl::Status& status, const std::string& model,

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "agentd/node/model_describer.h"
 #include "discovery/probe/command_runner.h"
@@ -111,9 +112,10 @@ void FolderModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1
     if (!known) spdlog::warn("{}: {}", reason.code(), reason.message());
   }
   broken_ = std::move(broken);
+  const bool is_first_look = !std::exchange(has_looked_, true);
   std::string now;
   for (const v1::LocalModel& model : models) now += model.SerializeAsString();
-  if (now != last_models_) {
+  if (is_first_look || now != last_models_) {
     last_models_ = std::move(now);
     spdlog::info("{} models on this node", models.size());
     on_models_(std::move(models));

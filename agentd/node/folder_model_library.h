@@ -41,6 +41,7 @@ class FolderModelLibrary final : public ModelLibrary {
   void Resolve(const std::string& name_or_path, Described done) override;
   void Locate(const std::string& name_or_path, Located done) override;
   void Find(const v1::ModelDescription& model, Described done) override;
+  bool has_looked() const override { return has_looked_; }
   const std::vector<v1::Reason>& broken() const override { return broken_; }
 
  private:
@@ -64,6 +65,7 @@ class FolderModelLibrary final : public ModelLibrary {
   std::function<void(std::vector<v1::LocalModel>)> on_models_;
   std::string last_models_;
   bool awaits_second_engine_ = false;
+  bool has_looked_ = false;
   std::optional<runtime::SecondEngine> second_to_set_;  // the folders don't know it yet
   std::vector<v1::Reason> broken_;
   std::unique_ptr<transport::WorkerThread> worker_;

@@ -37,8 +37,8 @@ class ModelLibrary {
 
   virtual ~ModelLibrary() = default;
 
-  // `on_models` after each scan that found something else than the last one. Scans each `interval`,
-  // and within seconds of a change of the folders.
+  // `on_models` after the first scan, and after each that found something else than the last one.
+  // Scans each `interval`, and within seconds of a change of the folders.
   virtual void Start(Duration interval,
                      std::function<void(std::vector<v1::LocalModel>)> on_models) = 0;
   virtual void Stop() = 0;
@@ -55,6 +55,9 @@ class ModelLibrary {
   // The very model that another node described. `path` is tried when no folder has it.
   virtual void Find(const v1::ModelDescription& model, Described done) = 0;
 
+  // Whether it has looked through its folders since it was started: before, a model that it does
+  // not know may be there all the same.
+  virtual bool has_looked() const { return true; }
   // Models that are there and can't be used.
   virtual const std::vector<v1::Reason>& broken() const = 0;
 };

@@ -115,7 +115,13 @@ void GenerateRouter::Refresh() {
     model.tenant = deployment.placement().tenant();
     model.is_stopped = desired.FindDeployment(name) == nullptr;
     const v1::GangRecord* gang = desired.FindGang(name);
-    if (gang != nullptr) model.context_length = gang->plan().context_length();
+    if (gang != nullptr) {
+      model.context_length = gang->plan().context_length();
+      for (const v1::Assignment& rank : gang->plan().assignments()) {
+        const v1::MemoryNeed& need = rank.need();
+        model.weight_bytes += need.weights_bytes() + need.embedding_bytes() + need.head_bytes();
+      }
+    }
     served.push_back(std::move(model));
   }
   served_.Set(std::move(served));

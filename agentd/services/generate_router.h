@@ -57,6 +57,9 @@ class GenerateRouter : public InferenceBackend {
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override;
   std::map<std::string, std::string> Aliases() override;
+  bool IsLooking() override { return is_looking_; }
+  // Whether this node is still looking through its model folders.
+  void SetLooking(bool is_looking) { is_looking_ = is_looking; }
 
  private:
   // Any thread.
@@ -77,6 +80,7 @@ class GenerateRouter : public InferenceBackend {
   EntryTable entries_;
   const Duration moved_on_grace_;
   absl::Status ended_;
+  std::atomic<bool> is_looking_ = false;
   std::atomic<uint64_t> last_call_ = 0;
   std::map<uint64_t, std::shared_ptr<RoutedCall>> calls_;  // under way
 };

@@ -41,6 +41,7 @@ class MeteredBackend : public InferenceBackend {
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override { return behind_.ListModels(); }
   std::map<std::string, std::string> Aliases() override { return behind_.Aliases(); }
+  bool IsLooking() override { return behind_.IsLooking(); }
 
  private:
   InferenceBackend& behind_;

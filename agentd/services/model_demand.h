@@ -57,6 +57,7 @@ class ModelDemand : public InferenceBackend {
                                               DoneCallback on_done) override;
   std::vector<ServedModel> ListModels() override { return parts_.router.ListModels(); }
   std::map<std::string, std::string> Aliases() override { return parts_.router.Aliases(); }
+  bool IsLooking() override { return parts_.router.IsLooking(); }
 
   // Each 100 ms or so.
   void Tick();

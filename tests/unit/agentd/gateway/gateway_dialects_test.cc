@@ -194,7 +194,7 @@ TEST_F(GatewayDialectsTest, ResponsesAreKeptForTheirTenantAndTakenUp) {
   EXPECT_EQ(call->request.messages(1).content(), "RDMA lets a card write.");
   const std::string other = "x-api-key: other\r\n";
   EXPECT_EQ(Ask("GET", "/v1/responses/" + id, nullptr, other).status, 404);
-  const json missing = Response({{"previous_response_id", id}}, other, 404);
+  const json missing = Response({{"previous_response_id", id}}, other, 400);
   EXPECT_EQ(missing["error"]["param"], "previous_response_id");
   EXPECT_EQ(json::parse(Ask("DELETE", "/v1/responses/" + id, nullptr).body)["deleted"], true);
   EXPECT_EQ(Ask("GET", "/v1/responses/" + id, nullptr).status, 404);

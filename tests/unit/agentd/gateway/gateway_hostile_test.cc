@@ -138,6 +138,9 @@ TEST_F(HostileTest, ContentTypesThatAWebPageMaySendUnasked) {
   // A program: LiteLLM speaks so to Ollama's API.
   EXPECT_EQ(untyped(""), 200);
   EXPECT_EQ(untyped("Content-Type: application/octet-stream\r\n"), 200);
+  // curl -d.
+  EXPECT_EQ(untyped("Content-Type: application/x-www-form-urlencoded\r\n"), 200);
+  EXPECT_EQ(untyped("Content-Type: application/x-www-form-urlencoded\r\nOrigin: null\r\n"), 415);
   EXPECT_EQ(untyped("Sec-Fetch-Site: cross-site\r\n"), 415);
   EXPECT_EQ(untyped("Origin: null\r\n"), 415);
   EXPECT_EQ(untyped("Content-Type: text/plain\r\n"), 415);
@@ -152,7 +155,7 @@ TEST_F(HostileTest, ContentTypesThatAWebPageMaySendUnasked) {
     EXPECT_NE(name.rfind("access-control", 0), 0u) << name;
     EXPECT_EQ(value.find("evil"), std::string::npos) << name;
   }
-  EXPECT_EQ(backend_.calls(), 3u) << "two programs' and the one that was taken";
+  EXPECT_EQ(backend_.calls(), 4u) << "three programs' and the one that was taken";
 }
 
 TEST_F(HostileTest, NamesThatWereRebound) {

@@ -17,6 +17,15 @@ TEST(HostPolicy, LoopbackTakesOnlyItsOwnNames) {
   EXPECT_TRUE(IsHostAllowed("mini-1.local", true, {"mini-1.local:8000"}));
 }
 
+TEST(HostPolicy, AStarStandsForEveryNameThatEndsSo) {
+  EXPECT_TRUE(IsHostAllowed("app.localhost", true, {"*.localhost"}));
+  EXPECT_TRUE(IsHostAllowed("host.docker.internal", true, {"host.docker.internal"}));
+  for (const char* host : {"localhost.evil.example", "evillocalhost", "app.localhost.evil"}) {
+    EXPECT_FALSE(IsHostAllowed(host, true, {"*.localhost"})) << host;
+  }
+  EXPECT_FALSE(IsHostAllowed("evil.example", true, {"*", "*."})) << "not every name";
+}
+
 TEST(HostPolicy, BeyondLoopbackAddressesPassAndNamesMustBeListed) {
   EXPECT_FALSE(IsHostAllowed("mini-1.local", false, {})) << "any name could be another site's";
   EXPECT_TRUE(IsHostAllowed("mini-1.local", false, {"mini-1.local"}));

@@ -38,6 +38,12 @@ TEST_F(ModelAliasesTest, AnExactNameComesBeforeTheLongestBeginning) {
   EXPECT_EQ(aliases.Resolve("anything", models_), "qwen");
 }
 
+TEST_F(ModelAliasesTest, LatestBehindANameIsLeftOut) {
+  EXPECT_EQ(ModelAliases({}).Resolve("tiny:latest", models_), "tiny");
+  EXPECT_EQ(ModelAliases({"gpt-4o=tiny"}).Resolve("gpt-4o:latest", models_), "tiny");
+  EXPECT_EQ(ModelAliases({"a:latest=tiny"}).Resolve("a:latest", models_), "tiny");
+}
+
 TEST_F(ModelAliasesTest, AModelKeepsItsOwnName) {
   const ModelAliases aliases({"*=qwen", "tiny=qwen"});
   EXPECT_EQ(aliases.Resolve("tiny", models_), "tiny");

@@ -106,10 +106,24 @@ TEST(OllamaAnswer, AnErrorIsALine) {
 TEST(OllamaAnswer, ModelsAsTagsAndProcesses) {
   const std::vector<ServedModel> models = {{"tiny", 1'700'000'000, 4096}};
   const json tags = json::parse(OllamaTagsBody(models));
+  // Zed's parser rejects the whole list where one of these is missing.
+  EXPECT_TRUE(tags["models"][0]["size"].is_number_unsigned());
+  for (const char* name : {"format", "family", "parameter_size", "quantization_level"}) {
+    EXPECT_TRUE(tags["models"][0]["details"][name].is_string()) << name;
+  }
   EXPECT_EQ(tags["models"][0]["name"], "tiny");
   EXPECT_EQ(tags["models"][0]["digest"].get<std::string>().size(), 32u);
   EXPECT_EQ(json::parse(OllamaProcessesBody(models))["models"][0]["context_length"], 4096);
   EXPECT_EQ(json::parse(OllamaModelBody(models[0]))["model_info"]["macrame.context_length"], 4096);
+}
+
+TEST(OllamaAnswer, AModelSaysWhatItCan) {
+  const ServedModel model = {"tiny", 1'700'000'000, 4096};
+  const auto of = [&model](bool takes_tools, bool thinks) {
+    return json::parse(OllamaModelBody(model, {takes_tools, thinks}))["capabilities"];
+  };
+  EXPECT_EQ(of(false, false), json({"completion"}));
+  EXPECT_EQ(of(true, true), json({"completion", "tools", "thinking"}));
 }
 
 }  // namespace

@@ -55,6 +55,34 @@ TEST(Routes, AWantedModelIsNever404) {
   EXPECT_EQ(DescribeFailure(none, "other", backend).http_status, 404);
 }
 
+// A node that was just started.
+class LookingBackend : public FakeBackend {
+ public:
+  bool IsLooking() override { return true; }
+};
+
+TEST(Routes, AnUnknownModelIsNo404WhileTheNodeIsLooking) {
+  LookingBackend backend;
+  const ApiError error = UnknownModel("nope", backend);
+  EXPECT_EQ(error.http_status, 503);
+  EXPECT_GT(error.retry_after_seconds, 0);
+  EXPECT_NE(error.message.find("still looking"), std::string::npos);
+}
+
+TEST(Routes, ModelsAreListedInAnthropicsFormForItsClients) {
+  FakeBackend backend;
+  const char* path = "/v1/models";
+  auto reply = AnswerSimpleRoute(*FindRoute(path), path, {}, backend, Dialect::kAnthropic);
+  ASSERT_TRUE(std::holds_alternative<HttpReply>(reply));
+  const auto body = nlohmann::json::parse(std::get<HttpReply>(reply).body);
+  const auto& model = body["data"][0];
+  EXPECT_EQ(model["type"], "model");
+  EXPECT_EQ(model["id"], model["display_name"]);
+  EXPECT_TRUE(model["created_at"].is_string());
+  EXPECT_EQ(body["first_id"], model["id"]);
+  EXPECT_EQ(body["has_more"], false);
+}
+
 TEST(Routes, AnUnknownModelIsToldWithThoseThereAre) {
   FakeBackend backend;
   const char* path = "/v1/models/nope";
