@@ -53,6 +53,15 @@ constexpr char kLittleThinking[] =
     R"({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"})";
 constexpr char kNotThinking[] = R"({"enable_thinking": false, "thinking": false})";
 
+v1::GenerateRequest TokensOfShortChat() {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.add_messages();
+  message.set_role("user");
+  message.set_content("a");
+  request.mutable_tokenize();
+  return request;
+}
+
 constexpr absl::string_view kInputItems = "/input_items";
 
 absl::string_view QueryOf(absl::string_view target) {
@@ -255,24 +264,16 @@ net::awaitable<absl::StatusOr<v1::GenerateChunk>> HttpSession::AskForTokens(
 }
 
 net::awaitable<ModelAbilities> HttpSession::AbilitiesOf(std::string model) {
-  const auto chat = [] {
-    v1::GenerateRequest request;
-    v1::ChatMessage& message = *request.add_messages();
-    message.set_role("user");
-    message.set_content("a");
-    request.mutable_tokenize();
-    return request;
-  };
   ModelAbilities abilities;
-  v1::GenerateRequest with_tool = chat();
+  v1::GenerateRequest with_tool = TokensOfShortChat();
   with_tool.mutable_tokenize()->set_count_only(true);
   with_tool.mutable_tools()->set_tools_json(kProbeTool);
   auto told = co_await AskForTokens(model, std::move(with_tool));
   abilities.takes_tools = told.ok();
-  v1::GenerateRequest thinking = chat();
+  v1::GenerateRequest thinking = TokensOfShortChat();
   thinking.set_template_arguments_json(kThinking);
   auto on = co_await AskForTokens(model, std::move(thinking));
-  v1::GenerateRequest silent = chat();
+  v1::GenerateRequest silent = TokensOfShortChat();
   silent.set_template_arguments_json(kNotThinking);
   auto off = co_await AskForTokens(model, std::move(silent));
   if (!on.ok() || on->token_ids().empty()) co_return abilities;
@@ -280,7 +281,7 @@ net::awaitable<ModelAbilities> HttpSession::AbilitiesOf(std::string model) {
   abilities.thinks = !off.ok() || !std::equal(on->token_ids().begin(), on->token_ids().end(),
                                               off->token_ids().begin(), off->token_ids().end());
   if (abilities.thinks) co_return abilities;
-  v1::GenerateRequest brief = chat();
+  v1::GenerateRequest brief = TokensOfShortChat();
   brief.set_template_arguments_json(kLittleThinking);
   auto little = co_await AskForTokens(model, std::move(brief));
   abilities.thinks =
