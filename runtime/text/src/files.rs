@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Code, Result, TextError};
+use crate::json_reader;
 
 /// The largest tokenizer.json seen in the wild is about 35 MB (a 262k vocabulary with merges).
 pub const TOKENIZER_FILE_MAX_BYTES: u64 = 256 << 20;
@@ -67,12 +68,12 @@ pub fn read_text_if_there(path: &Path, max_bytes: u64) -> Result<Option<String>>
     }
 }
 
-/// Reads a JSON object, if the file is there; an absent file is an empty object.
+/// Reads a JSON object as Python reads it, if the file is there; an absent file is an empty object.
 pub fn read_json_object(path: &Path) -> Result<serde_json::Map<String, Value>> {
     let Some(bytes) = read_if_there(path, CONFIG_FILE_MAX_BYTES)? else {
         return Ok(serde_json::Map::new());
     };
-    match serde_json::from_slice(&bytes) {
+    match json_reader::parse(&bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(TextError::data_loss(format!("{} is not a JSON object", path.display()))),
         Err(e) => Err(TextError::data_loss(format!("{} is not JSON: {e}", path.display()))),

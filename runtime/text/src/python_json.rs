@@ -1,9 +1,10 @@
 //! `tojson` with the bytes of Python's `json.dumps`.
 
-use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
-
-use crate::python_text::{python_float, too_deep, PRINT_DEPTH_MAX};
+use crate::jinja::args::CallArgs;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::print::{too_deep, PRINT_DEPTH_MAX};
+use crate::jinja::value::{compare, Dict, Value};
+use crate::python_text::python_float;
 
 /// How the JSON is laid out; the defaults are those of `transformers`.
 struct Layout {
@@ -15,44 +16,44 @@ struct Layout {
 }
 
 /// The filter: `value | tojson`, with `ensure_ascii`, `indent`, `separators` and `sort_keys`.
-pub fn tojson(value: Value, kwargs: Kwargs) -> Result<String, Error> {
-    let layout = layout_of(&kwargs)?;
-    kwargs.assert_all_used()?;
+pub fn tojson(value: &Value, args: CallArgs) -> Result<Value> {
+    let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
+    let layout = layout_of(args.bind("tojson", names, 0)?)?;
     let mut out = String::new();
-    write_value(&value, &layout, 0, &mut out)?;
-    Ok(out)
+    write_value(value, &layout, 0, &mut out)?;
+    Ok(out.into())
 }
 
-fn layout_of(kwargs: &Kwargs) -> Result<Layout, Error> {
-    let indent = match kwargs.get::<Option<Value>>("indent")? {
-        None => None,
-        Some(value) if value.is_none() => None,
-        Some(value) => Some(match value.as_str() {
-            Some(text) => text.to_string(),
-            None => " ".repeat(value.as_usize().unwrap_or(0).min(16)),
-        }),
+fn layout_of([ensure_ascii, indent, separators, sort_keys]: [Option<Value>; 4]) -> Result<Layout> {
+    let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
+    let indent = match indent {
+        None | Some(Value::None) => None,
+        Some(Value::Str(text)) => Some(text.to_string()),
+        Some(value) => match value.as_int() {
+            Some(count) => Some(" ".repeat(count.clamp(0, 256) as usize)),
+            None => return Err(Error::new("tojson: indent is a number or a string")),
+        },
     };
     let mut layout = Layout {
-        ensure_ascii: kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        ensure_ascii: is_true(ensure_ascii),
         item_separator: if indent.is_some() { "," } else { ", " }.into(),
         key_separator: ": ".into(),
-        sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        sort_keys: is_true(sort_keys),
         indent,
     };
-    if let Some(pair) = kwargs.get::<Option<Value>>("separators")? {
-        if !pair.is_none() {
-            layout.item_separator = text_at(&pair, 0)?;
-            layout.key_separator = text_at(&pair, 1)?;
+    match separators {
+        None | Some(Value::None) => {}
+        Some(pair) => {
+            let pair = pair.items()?;
+            match (pair.len(), pair.first().and_then(Value::as_str), pair.get(1)) {
+                (2, Some(item), Some(Value::Str(key))) => {
+                    (layout.item_separator, layout.key_separator) = (item.into(), key.to_string());
+                }
+                _ => return Err(Error::new("tojson: separators are two strings")),
+            }
         }
     }
     Ok(layout)
-}
-
-fn text_at(pair: &Value, index: usize) -> Result<String, Error> {
-    let item = pair.get_item_by_index(index)?;
-    item.as_str().map(str::to_string).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidOperation, "tojson: separators are two strings")
-    })
 }
 
 fn new_line(layout: &Layout, depth: usize, out: &mut String) {
@@ -64,95 +65,100 @@ fn new_line(layout: &Layout, depth: usize, out: &mut String) {
     }
 }
 
-fn write_value(
-    value: &Value,
-    layout: &Layout,
-    depth: usize,
-    out: &mut String,
-) -> Result<(), Error> {
+fn write_value(value: &Value, layout: &Layout, depth: usize, out: &mut String) -> Result<()> {
     if depth > PRINT_DEPTH_MAX {
         return Err(too_deep());
     }
-    match value.kind() {
-        ValueKind::None => out.push_str("null"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => write_number(value, out),
-        ValueKind::String => write_string(value.as_str().unwrap_or_default(), layout, out),
-        ValueKind::Seq | ValueKind::Iterable => write_list(value, layout, depth, out)?,
-        ValueKind::Map => write_map(value, layout, depth, out)?,
-        kind => {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                format!("tojson: a value of type {kind} has no JSON form"),
-            ))
-        }
+    match value {
+        Value::Str(text) => write_string(text, layout.ensure_ascii, out),
+        Value::List(items) | Value::Tuple(items) => write_list(items, layout, depth, out)?,
+        Value::Dict(dict) => write_map(dict, layout, depth, out)?,
+        other => out.push_str(&scalar(other)?),
     }
     Ok(())
 }
 
-fn write_number(value: &Value, out: &mut String) {
-    if value.is_integer() {
-        out.push_str(&value.to_string());
-        return;
-    }
-    match f64::try_from(value.clone()) {
-        Ok(number) if number.is_nan() => out.push_str("NaN"),
-        Ok(number) if number.is_infinite() => {
-            out.push_str(if number > 0.0 { "Infinity" } else { "-Infinity" });
+fn scalar(value: &Value) -> Result<String> {
+    Ok(match value {
+        Value::None => "null".into(),
+        Value::Bool(yes) => if *yes { "true" } else { "false" }.into(),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => float_text(*number),
+        Value::Undefined(undefined) => {
+            return Err(Error::new(format!("tojson: {}", undefined.message())));
         }
-        Ok(number) => out.push_str(&python_float(number)),
-        Err(_) => out.push_str(&value.to_string()),
+        other => {
+            let kind = other.type_name();
+            return Err(Error::new(format!("tojson: a value of type {kind} has no JSON form")));
+        }
+    })
+}
+
+fn float_text(number: f64) -> String {
+    match number {
+        _ if number.is_nan() => "NaN".into(),
+        _ if number.is_infinite() && number > 0.0 => "Infinity".into(),
+        _ if number.is_infinite() => "-Infinity".into(),
+        _ => python_float(number),
     }
 }
 
-fn write_list(value: &Value, layout: &Layout, depth: usize, out: &mut String) -> Result<(), Error> {
+fn write_list(items: &[Value], layout: &Layout, depth: usize, out: &mut String) -> Result<()> {
     out.push('[');
-    let mut empty = true;
-    for item in value.try_iter()? {
-        if !empty {
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
             out.push_str(&layout.item_separator);
         }
-        empty = false;
         new_line(layout, depth + 1, out);
-        write_value(&item, layout, depth + 1, out)?;
+        write_value(item, layout, depth + 1, out)?;
     }
-    if !empty {
+    if !items.is_empty() {
         new_line(layout, depth, out);
     }
     out.push(']');
     Ok(())
 }
 
-fn write_map(value: &Value, layout: &Layout, depth: usize, out: &mut String) -> Result<(), Error> {
-    let mut keys: Vec<Value> = value.try_iter()?.collect();
+fn write_map(dict: &Dict, layout: &Layout, depth: usize, out: &mut String) -> Result<()> {
+    let mut items: Vec<(&Value, &Value)> = dict.iter().map(|(key, item)| (&key.0, item)).collect();
     if layout.sort_keys {
-        keys.sort();
+        let mut failure = None;
+        items.sort_by(|(a, _), (b, _)| match compare(a, b) {
+            Ok(order) => order.unwrap_or(std::cmp::Ordering::Equal),
+            Err(error) => {
+                failure.get_or_insert(error);
+                std::cmp::Ordering::Equal
+            }
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
     }
     out.push('{');
-    for (i, key) in keys.iter().enumerate() {
+    for (i, (key, item)) in items.iter().enumerate() {
         if i > 0 {
             out.push_str(&layout.item_separator);
         }
         new_line(layout, depth + 1, out);
-        match key.as_str() {
-            Some(text) => write_string(text, layout, out),
-            None => {
+        match key {
+            Value::Str(text) => write_string(text, layout.ensure_ascii, out),
+            other => {
                 out.push('"');
-                write_value(key, layout, depth + 1, out)?;
+                out.push_str(&scalar(other)?);
                 out.push('"');
             }
         }
         out.push_str(&layout.key_separator);
-        write_value(&value.get_item(key)?, layout, depth + 1, out)?;
+        write_value(item, layout, depth + 1, out)?;
     }
-    if !keys.is_empty() {
+    if !items.is_empty() {
         new_line(layout, depth, out);
     }
     out.push('}');
     Ok(())
 }
 
-fn write_string(text: &str, layout: &Layout, out: &mut String) {
+fn write_string(text: &str, ensure_ascii: bool, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -164,7 +170,7 @@ fn write_string(text: &str, layout: &Layout, out: &mut String) {
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
             c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c if layout.ensure_ascii && (c as u32) > 0x7e => {
+            c if ensure_ascii && (c as u32) > 0x7e => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     out.push_str(&format!("\\u{unit:04x}"));
                 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::token_table::cut_off_marks;
 use crate::tokenizer::Tokenizer;
 
 /// UTF-8 characters have at most four bytes, and emoji tokens of byte-level vocabularies begin or
@@ -52,9 +53,14 @@ impl Stream {
         Ok(piece)
     }
 
-    /// What is still held back; cut-off characters come as U+FFFD.
+    /// What is still held back, without a character that the answer's end cuts off.
     pub fn finish(&mut self) -> Result<String> {
-        let text = self.tokenizer.decode(&self.window, self.skip_special)?;
+        let mut text = self.tokenizer.decode(&self.window, self.skip_special)?;
+        if text.ends_with(REPLACEMENT) && self.given < self.window.len() {
+            for _ in 0..cut_off_marks(&self.tokenizer, &self.window)? {
+                text.truncate(text.strip_suffix(REPLACEMENT).unwrap_or(&text).len());
+            }
+        }
         let piece = self.beyond_given(&text)?;
         self.window.clear();
         self.given = 0;

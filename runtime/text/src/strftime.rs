@@ -1,5 +1,7 @@
 //! `strftime_now`: the date in a prompt. The time is handed in, never read from a clock here.
 
+use crate::jinja::error::{Error, Result};
+
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -66,11 +68,81 @@ fn civil(local_unix_s: i64) -> Civil {
     }
 }
 
-/// Formats the local time as C's strftime does in the C locale; unknown directives stay as written.
-pub fn strftime(local_unix_s: i64, format: &str) -> String {
-    let t = civil(local_unix_s);
+/// Days since the first Monday-based (`first` 1) or Sunday-based (`first` 0) week began, in weeks.
+fn week_of_year(t: &Civil, first: i64) -> i64 {
+    let weekday = (t.weekday as i64 - first).rem_euclid(7);
+    (t.day_of_year - 1 + 7 - weekday) / 7
+}
+
+/// Year and week by ISO 8601.
+fn iso_week(t: &Civil) -> (i64, i64) {
+    let weekday = (t.weekday as i64 + 6) % 7;
+    let week = (t.day_of_year - 1 - weekday + 10) / 7;
+    let weeks_of = |year: i64| {
+        let corner = |year: i64| (year + year / 4 - year / 100 + year / 400) % 7;
+        52 + i64::from(corner(year) == 4 || corner(year - 1) == 3)
+    };
+    match week {
+        ..1 => (t.year - 1, weeks_of(t.year - 1)),
+        week if week > weeks_of(t.year) => (t.year + 1, 1),
+        week => (t.year, week),
+    }
+}
+
+/// One directive: a number with its width and fill, or a text. `None`: there is no such directive.
+fn directive(t: &Civil, c: char, local_unix_s: i64) -> Option<(String, usize, char)> {
     let (hour, minute, second) = (t.seconds / 3600, t.seconds / 60 % 60, t.seconds % 60);
     let hour12 = if hour % 12 == 0 { 12 } else { hour % 12 };
+    let number = |number: i64, width: usize| Some((number.to_string(), width, '0'));
+    let blank = |number: i64, width: usize| Some((number.to_string(), width, ' '));
+    let text = |text: &str| Some((text.to_string(), 0, ' '));
+    let all = |format: &str| Some((strftime(local_unix_s, format).unwrap_or_default(), 0, ' '));
+    match c {
+        'Y' => number(t.year, 1),
+        'C' => number(t.year.div_euclid(100), 2),
+        'y' => number(t.year.rem_euclid(100), 2),
+        'G' => number(iso_week(t).0, 1),
+        'g' => number(iso_week(t).0.rem_euclid(100), 2),
+        'V' => number(iso_week(t).1, 2),
+        'U' => number(week_of_year(t, 0), 2),
+        'W' => number(week_of_year(t, 1), 2),
+        'm' => number(t.month as i64, 2),
+        'd' => number(t.day, 2),
+        'e' => blank(t.day, 2),
+        'j' => number(t.day_of_year, 3),
+        'B' => text(MONTHS[t.month - 1]),
+        'b' | 'h' => text(&MONTHS[t.month - 1][..3]),
+        'A' => text(DAYS[t.weekday]),
+        'a' => text(&DAYS[t.weekday][..3]),
+        'w' => number(t.weekday as i64, 1),
+        'u' => number((t.weekday as i64 + 6) % 7 + 1, 1),
+        'H' => number(hour, 2),
+        'k' => blank(hour, 2),
+        'I' => number(hour12, 2),
+        'l' => blank(hour12, 2),
+        'M' => number(minute, 2),
+        'S' => number(second, 2),
+        'p' => text(if hour < 12 { "AM" } else { "PM" }),
+        'P' => text(if hour < 12 { "am" } else { "pm" }),
+        'F' => all("%Y-%m-%d"),
+        'T' | 'X' => all("%H:%M:%S"),
+        'D' | 'x' => all("%m/%d/%y"),
+        'R' => all("%H:%M"),
+        'r' => all("%I:%M:%S %p"),
+        'c' => all("%a %b %e %H:%M:%S %Y"),
+        'n' => text("\n"),
+        't' => text("\t"),
+        // A time without a zone has neither.
+        'z' | 'Z' => text(""),
+        '%' => text("%"),
+        _ => None,
+    }
+}
+
+/// Formats the local time as Python does on Linux, in the C locale; unknown directives stay as
+/// written. The parts of a second aren't known, so a format that asks for them is refused.
+pub fn strftime(local_unix_s: i64, format: &str) -> Result<String> {
+    let t = civil(local_unix_s);
     let mut out = String::new();
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
@@ -78,36 +150,49 @@ pub fn strftime(local_unix_s: i64, format: &str) -> String {
             out.push(c);
             continue;
         }
-        match chars.next() {
-            Some('Y') => out.push_str(&t.year.to_string()),
-            Some('y') => out.push_str(&format!("{:02}", t.year.rem_euclid(100))),
-            Some('m') => out.push_str(&format!("{:02}", t.month)),
-            Some('d') => out.push_str(&format!("{:02}", t.day)),
-            Some('e') => out.push_str(&format!("{:2}", t.day)),
-            Some('j') => out.push_str(&format!("{:03}", t.day_of_year)),
-            Some('B') => out.push_str(MONTHS[t.month - 1]),
-            Some('b' | 'h') => out.push_str(&MONTHS[t.month - 1][..3]),
-            Some('A') => out.push_str(DAYS[t.weekday]),
-            Some('a') => out.push_str(&DAYS[t.weekday][..3]),
-            Some('w') => out.push_str(&t.weekday.to_string()),
-            Some('H') => out.push_str(&format!("{hour:02}")),
-            Some('I') => out.push_str(&format!("{hour12:02}")),
-            Some('M') => out.push_str(&format!("{minute:02}")),
-            Some('S') => out.push_str(&format!("{second:02}")),
-            Some('p') => out.push_str(if hour < 12 { "AM" } else { "PM" }),
-            Some('F') => out.push_str(&format!("{}-{:02}-{:02}", t.year, t.month, t.day)),
-            Some('T') => out.push_str(&format!("{hour:02}:{minute:02}:{second:02}")),
-            Some('%') => out.push('%'),
-            Some(other) => out.extend(['%', other]),
-            None => out.push('%'),
+        let written = chars.as_str();
+        let mut next = chars.next();
+        let flag = next.filter(|c| "-_0^#".contains(*c));
+        if flag.is_some() {
+            next = chars.next();
+        }
+        let Some(c) = next else {
+            out.push('%');
+            out.extend(flag);
+            break;
+        };
+        if matches!(c, 'f' | 's' | 'E' | 'O' | ':' | '+') || c.is_ascii_digit() {
+            return Err(Error::unsupported(format!("the directive %{c} of strftime_now")));
+        }
+        let Some((text, width, fill)) = directive(&t, c, local_unix_s) else {
+            out.push('%');
+            let rest = chars.as_str().len();
+            out.push_str(&written[..written.len() - rest]);
+            continue;
+        };
+        let fill = match flag {
+            Some('_') => ' ',
+            Some('0') => '0',
+            _ => fill,
+        };
+        if flag != Some('-') {
+            out.extend(std::iter::repeat_n(fill, width.saturating_sub(text.len())));
+        }
+        match (flag, c) {
+            (Some('^'), _) => out.push_str(&text.to_uppercase()),
+            (Some('#'), 'p') => out.push_str(&text.to_lowercase()),
+            (Some('#'), _) => out.push_str(&text.to_uppercase()),
+            _ => out.push_str(&text),
         }
     }
-    out
+    Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::strftime;
+    fn strftime(at: i64, format: &str) -> String {
+        super::strftime(at, format).unwrap()
+    }
 
     #[test]
     fn known_days() {
@@ -115,5 +200,7 @@ mod tests {
         assert_eq!(strftime(951_782_400, "%A %F %j"), "Tuesday 2000-02-29 060");
         assert_eq!(strftime(-1, "%F %T %I%p"), "1969-12-31 23:59:59 11PM");
         assert_eq!(strftime(1_735_689_599, "%e %B %y|%Q|%%|%"), "31 December 24|%Q|%|%");
+        assert_eq!(strftime(951_782_400, "%-d %-m %_d %^a %U %W %V %G"), "29 2 29 TUE 09 09 09 2000");
+        assert_eq!(strftime(1_735_689_599, "%D %R %r %c"), "12/31/24 23:59 11:59:59 PM Tue Dec 31 23:59:59 2024");
     }
 }

@@ -1,24 +1,27 @@
 //! A model's chat template: found, compiled and rendered under bounds.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 
 use crate::bounded::{self, Overrun, Work};
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_text_if_there, TEMPLATE_MAX_BYTES};
+use crate::jinja::error::{Error, Kind};
+use crate::jinja::{Limits, Template};
 use crate::special_tokens::SpecialTokens;
-use crate::template_env::{build, take_raised, LOCAL_TIME_KEY, TEMPLATE_NAME};
 
 /// The longest prompt that a render may give.
 pub const RENDER_OUTPUT_MAX_BYTES: usize = 32 << 20;
 /// Memory of a render, beside eight times the size of its input.
 const RENDER_MEMORY_BYTES: usize = 96 << 20;
+/// Steps of a render, and for each byte of its input: a long session of calls goes through them
+/// several times. The time limit bounds what is left.
+const RENDER_STEPS: u64 = 20_000_000;
+const RENDER_STEPS_PER_BYTE: u64 = 500;
 /// Wall-clock limit of a render; a real one takes well under a millisecond.
 const RENDER_LIMIT: Duration = Duration::from_secs(5);
 /// A template is not run again after so many strikes. Asking for too much memory is its own doing;
@@ -60,7 +63,7 @@ struct Shared {
 }
 
 struct Compiled {
-    env: Environment<'static>,
+    template: Template,
     source: String,
 }
 
@@ -139,22 +142,11 @@ impl Shared {
 
     fn render(&self, request: ChatRequest) -> Result<String> {
         let compiled = self.pick(request.tools.is_some());
+        let local_unix_s = request.local_unix_s;
+        let steps = RENDER_STEPS + RENDER_STEPS_PER_BYTE * size_of_request(&request) as u64;
         let context = self.context(request)?;
-        let failed = |e| render_error(&self.origin, e);
-        let template = compiled.env.get_template(TEMPLATE_NAME).map_err(failed)?;
-        let mut writer = LimitedWriter { bytes: Vec::new(), full: false };
-        take_raised();
-        let value = minijinja::Value::from_serialize(&context);
-        let result = template.render_captured_to(value, &mut writer).map(|_| ());
-        if writer.full {
-            return Err(TextError::exhausted(format!(
-                "{}: the chat template wrote more than {RENDER_OUTPUT_MAX_BYTES} bytes",
-                self.origin
-            )));
-        }
-        result.map_err(|e| render_error(&self.origin, e))?;
-        String::from_utf8(writer.bytes)
-            .map_err(|_| TextError::new(Code::Internal, "a rendered prompt is not UTF-8"))
+        let limits = Limits { steps, output_bytes: RENDER_OUTPUT_MAX_BYTES, local_unix_s };
+        compiled.template.render(&context, limits).map_err(|e| render_error(&self.origin, e))
     }
 
     /// The variables that `transformers` hands to a template.
@@ -168,9 +160,6 @@ impl Shared {
         context.insert("tools".into(), checked_tools(request.tools)?);
         context.entry("documents").or_insert(Json::Null);
         context.insert("add_generation_prompt".into(), request.add_generation_prompt.into());
-        if let Some(now) = request.local_unix_s {
-            context.insert(LOCAL_TIME_KEY.into(), now.into());
-        }
         Ok(Json::Object(context))
     }
 }
@@ -236,10 +225,10 @@ fn compile_one(origin: &str, source: String) -> Result<Compiled> {
             source.len()
         )));
     }
-    let env = build(&source).map_err(|e| {
+    let template = Template::compile(&source).map_err(|e| {
         TextError::data_loss(format!("{origin}: the chat template can't be compiled: {e}"))
     })?;
-    Ok(Compiled { env, source })
+    Ok(Compiled { template, source })
 }
 
 fn overrun(origin: &str, over: Overrun) -> TextError {
@@ -247,45 +236,23 @@ fn overrun(origin: &str, over: Overrun) -> TextError {
         Overrun::Memory => "took more memory than a prompt can need".to_string(),
         Overrun::Time => format!("ran for more than {} s", RENDER_LIMIT.as_secs()),
     };
-    TextError::exhausted(format!("{origin}: the chat template {what}"))
+    // Not a bound that time lifts: asking again gives the same.
+    TextError::invalid(format!("{origin}: the chat template {what}"))
 }
 
-fn render_error(origin: &str, error: minijinja::Error) -> TextError {
-    if let Some(text) = take_raised() {
-        return TextError::new(Code::Aborted, text);
-    }
-    // An error inside a macro or an include is wrapped: the innermost one says why.
-    let mut kind = error.kind();
-    let mut source = std::error::Error::source(&error);
-    while let Some(inner) = source {
-        if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
-            kind = inner.kind();
-        }
-        source = inner.source();
-    }
-    if kind == ErrorKind::OutOfFuel {
-        return TextError::exhausted(format!("{origin}: the chat template takes too many steps"));
-    }
-    TextError::invalid(format!("{origin}: the chat template can't render these messages: {error}"))
-}
-
-struct LimitedWriter {
-    bytes: Vec<u8>,
-    full: bool,
-}
-
-impl Write for &mut LimitedWriter {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if buf.len() > RENDER_OUTPUT_MAX_BYTES - self.bytes.len() {
-            self.full = true;
-            return Err(io::Error::other("the prompt is too long"));
-        }
-        self.bytes.extend_from_slice(buf);
-        Ok(buf.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+fn render_error(origin: &str, error: Error) -> TextError {
+    match error.kind {
+        Kind::Raised => TextError::new(Code::Aborted, error.message),
+        Kind::Output => TextError::invalid(format!(
+            "{origin}: the chat template writes more than {RENDER_OUTPUT_MAX_BYTES} bytes for these \
+             messages; send less at once"
+        )),
+        Kind::Steps => TextError::invalid(format!(
+            "{origin}: the chat template takes too many steps for these messages; send less at once"
+        )),
+        _ => TextError::invalid(format!(
+            "{origin}: the chat template can't render these messages: {error}"
+        )),
     }
 }
 

@@ -32,16 +32,47 @@ impl TokenTable {
                 table.control.push((id, spelled));
                 continue;
             }
-            let bytes = match byte_level {
-                true => bytes_of_byte_level(&spelled),
-                false => bytes_of_decoded(tokenizer, id, &spelled)?,
-            };
+            let bytes = bytes_of(tokenizer, byte_level, id, &spelled)?;
             if bytes.len() <= TOKEN_MAX_BYTES {
                 table.bytes[id as usize] = bytes;
             }
         }
         table.control.sort();
         Ok(table)
+    }
+}
+
+fn bytes_of(tokenizer: &Tokenizer, byte_level: bool, id: u32, spelled: &str) -> Result<Vec<u8>> {
+    match byte_level {
+        true => Ok(bytes_of_byte_level(spelled)),
+        false => bytes_of_decoded(tokenizer, id, spelled),
+    }
+}
+
+/// The U+FFFD characters at the end of the text of `ids` that stand for a character that is cut
+/// off there, and not for broken bytes or for U+FFFD itself.
+pub fn cut_off_marks(tokenizer: &Tokenizer, ids: &[u32]) -> Result<usize> {
+    let byte_level = tokenizer.decoder().is_some_and(is_byte_level);
+    let mut bytes = Vec::new();
+    for id in ids {
+        let spelled = tokenizer.id_to_token(*id).unwrap_or_default();
+        bytes.extend(bytes_of(tokenizer, byte_level, *id, &spelled)?);
+    }
+    // One mark for the whole part in byte-level vocabularies, one for each byte in the others.
+    Ok(match cut_off_bytes(&bytes) {
+        0 => 0,
+        _ if byte_level => 1,
+        count => count,
+    })
+}
+
+/// How many bytes at the end begin a character that isn't whole.
+fn cut_off_bytes(bytes: &[u8]) -> usize {
+    let first = (1..=bytes.len().min(3)).find(|back| bytes[bytes.len() - back] & 0xc0 != 0x80);
+    let Some(count) = first else { return 0 };
+    match std::str::from_utf8(&bytes[bytes.len() - count..]) {
+        Err(e) if e.error_len().is_none() => count,
+        _ => 0,
     }
 }
 
@@ -113,6 +144,23 @@ mod tests {
         assert_eq!(bytes_of_byte_level("Ċ"), b"\n");
         assert_eq!(bytes_of_byte_level("âĤ"), [0xe2, 0x82]);
         assert_eq!(bytes_of_byte_level("中"), "中".as_bytes());
+    }
+
+    #[test]
+    fn a_cut_off_character_is_told_from_broken_bytes() {
+        for (bytes, count) in [
+            (&b""[..], 0),
+            (b"a", 0),
+            (b"a\xf0\x9f\x98\x80", 0),
+            (b"a\xf0\x9f\x98", 3),
+            (b"a\xf0", 1),
+            (b"\xe2\x82", 2),
+            (b"\x80\x80\x80\x80", 0),
+            (b"\xf0\x28", 0),
+            ("\u{fffd}".as_bytes(), 0),
+        ] {
+            assert_eq!(cut_off_bytes(bytes), count, "{bytes:?}");
+        }
     }
 
     #[test]

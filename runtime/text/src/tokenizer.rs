@@ -13,6 +13,7 @@ use tokenizers::{
 use crate::bounded;
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_required, TOKENIZER_FILE_MAX_BYTES};
+use crate::json_reader;
 use crate::markers::{Breaker, Markers};
 use crate::prompt_limit::PromptLimit;
 use crate::special_tokens::SpecialTokens;
@@ -51,9 +52,7 @@ impl Tokenizer {
         let unusable = |e: String| {
             TextError::data_loss(format!("{} is not a usable tokenizer: {e}", path.display()))
         };
-        check_growth(&bytes).map_err(|e| unusable(e.message))?;
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| unusable(e.to_string()))?;
+        let mut inner = read_tokenizer(bytes).map_err(unusable)?;
         // Some models ship a training-time cut or padding; a prompt must be whole.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(internal)?;
@@ -327,6 +326,24 @@ impl Tokenizer {
             return Ok(self.special_breaker());
         }
         Ok(Arc::new(Breaker::new([self.special.clone(), written].concat())?))
+    }
+}
+
+/// A tokenizer of its file's bytes. Where the plain reader fails, as Python reads them.
+fn read_tokenizer(bytes: Vec<u8>) -> std::result::Result<tokenizers::Tokenizer, String> {
+    let read = |bytes: &[u8]| {
+        check_growth(bytes).map_err(|e| e.message)?;
+        tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())
+    };
+    let refused = match read(&bytes) {
+        Ok(read) => return Ok(read),
+        Err(refused) => refused,
+    };
+    let strict = json_reader::to_strict(&bytes)?;
+    // Another reading of the same JSON would only say the same again.
+    match strict.as_bytes() == bytes {
+        true => Err(refused),
+        false => read(strict.as_bytes()),
     }
 }
 
