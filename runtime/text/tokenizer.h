@@ -38,7 +38,8 @@ struct StreamDeleter {
 
 // The text of one growing answer. Gives whole characters only: a token that ends in the middle of
 // one is held back until the rest comes. All pieces and Finish() together are what Decode() gives
-// for all the ids; bytes that are no UTF-8 come as U+FFFD.
+// for all the ids, without a character that the end cuts off; other bytes that are no UTF-8 come as
+// U+FFFD.
 class StreamDecoder {
  public:
   // Takes the next id and gives the text that is certain now, often none. An id that the vocabulary

@@ -77,7 +77,9 @@ std::string ArgumentsOf(const ordered_json& function, bool by_schema) {
   if (by_schema) schema = function.value("parameters", ordered_json::object());
   if (!schema.is_object() || schema.empty()) schema = {{"type", "object"}};
   // As white space and oneOf are read in a JSON schema (runtime/text/src/grammar.rs).
-  schema["x-guidance"] = {{"whitespace_pattern", "\\r?\\n[ \\t]{0,64}|[ \\t]{1,64}"},
+  schema["x-guidance"] = {{"whitespace_flexible", false},
+                          {"item_separator", ", ?"},
+                          {"key_separator", ": ?"},
                           {"coerce_one_of", true}};
   return schema.dump();
 }

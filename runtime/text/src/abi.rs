@@ -85,14 +85,20 @@ impl Text {
     /// # Safety
     /// `data` points at `size` readable bytes, or `size` is 0.
     pub(crate) unsafe fn as_str<'a>(self, what: &str) -> Result<&'a str> {
+        std::str::from_utf8(self.as_bytes(what)?)
+            .map_err(|e| TextError::invalid(format!("{what} is not UTF-8: {e}")))
+    }
+
+    /// # Safety
+    /// As `as_str`.
+    pub(crate) unsafe fn as_bytes<'a>(self, what: &str) -> Result<&'a [u8]> {
         if self.size == 0 {
-            return Ok("");
+            return Ok(&[]);
         }
         if self.data.is_null() || self.size > isize::MAX as usize {
             return Err(TextError::invalid(format!("{what} has a length and no bytes")));
         }
-        std::str::from_utf8(std::slice::from_raw_parts(self.data, self.size))
-            .map_err(|e| TextError::invalid(format!("{what} is not UTF-8: {e}")))
+        Ok(std::slice::from_raw_parts(self.data, self.size))
     }
 
     /// # Safety
