@@ -504,10 +504,13 @@ def cases():
     one = [dict(k="", given="G")]
     expressions = itertools.chain(
         TO_TEXT, FILTERS, (f"x is {test}" for test in TESTS), (f"x.{method}" for method in METHODS),
-        (f"x.{name}" for name in ATTRIBUTES), (f"x[{key}]" for key in SUBSCRIPTS),
-        (f"x {op} {other}" for op in OPERATORS for other in OPERANDS))
+        (f"x.{name}" for name in ATTRIBUTES), (f"x[{key}]" for key in SUBSCRIPTS))
     for expression in expressions:
         yield PRELUDE + "{{ " + expression + " }}", VALUES
+    for op in OPERATORS:
+        for i, other in enumerate(OPERANDS):
+            # A part of the values with each operand; all of them with each operator.
+            yield PRELUDE + "{{ x " + op + " " + other + " }}", VALUES[i % 4::4]
     for expression in EXPRESSIONS:
         yield "{{ " + expression.replace("§", "\n") + " }}", one
     for source in STATEMENTS:
