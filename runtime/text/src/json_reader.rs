@@ -1,9 +1,9 @@
 //! JSON as Python's `json` reads it, for the files beside a model's weights, which Python wrote.
 //!
-//! Beyond the standard there are `NaN`, `Infinity` and `-Infinity`, integers of any length, keys that
-//! come twice (the last one counts, at the place of the first), halves of surrogate pairs, and a byte
-//! order mark in front. What the standard's JSON has no words for becomes what is nearest to it:
-//! infinities and numbers out of range the largest double, NaN null, half a pair U+FFFD.
+//! Beyond the standard there are `NaN`, `Infinity` and `-Infinity`, integers of any length, keys
+//! that come twice (the last one counts, at the place of the first), halves of surrogate pairs, and
+//! a byte order mark in front. What the standard's JSON has no words for becomes what is nearest to
+//! it: infinities and numbers out of range the largest double, NaN null, half a pair U+FFFD.
 
 use serde_json::{Map, Number, Value};
 
@@ -268,8 +268,14 @@ mod tests {
     #[test]
     fn what_python_writes_becomes_strict_json() {
         for (python, expected) in [
-            ("[NaN, Infinity, -Infinity]", "[null,1.7976931348623157e+308,-1.7976931348623157e+308]"),
-            ("[0.0, 1e999, 18446744073709551615]", "[0.0,1.7976931348623157e+308,18446744073709551615]"),
+            (
+                "[NaN, Infinity, -Infinity]",
+                "[null,1.7976931348623157e+308,-1.7976931348623157e+308]",
+            ),
+            (
+                "[0.0, 1e999, 18446744073709551615]",
+                "[0.0,1.7976931348623157e+308,18446744073709551615]",
+            ),
             ("1000000000000000019884624838656", "1e+30"),
             (r#"{"a": 1, "b": 2, "a": 3}"#, r#"{"a":3,"b":2}"#),
             (r#""\ud83d\ude00 \ud83d x \udc00""#, "\"\u{1f600} \u{fffd} x \u{fffd}\""),
@@ -279,15 +285,36 @@ mod tests {
         }
         let long = "9".repeat(500);
         assert_eq!(strict(&long), "1.7976931348623157e+308");
-        let wide: Vec<u8> = "\u{feff}{\"ä\": 1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let wide: Vec<u8> =
+            "\u{feff}{\"ä\": 1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(to_strict(&wide).unwrap(), r#"{"ä":1}"#);
     }
 
     #[test]
     fn what_python_refuses_is_refused_with_its_place() {
         for text in [
-            "", "{", "[1,]", "{\"a\": 1,}", "{a: 1}", "'a'", "01", "1.", "+1", ".5", "1e", "nan", "inf",
-            "\"a\nb\"", "\"\\x\"", "\"\\u12\"", "[1] 2", "{\"a\" 1}", "// c\n1", "undefined", "-", "\"a",
+            "",
+            "{",
+            "[1,]",
+            "{\"a\": 1,}",
+            "{a: 1}",
+            "'a'",
+            "01",
+            "1.",
+            "+1",
+            ".5",
+            "1e",
+            "nan",
+            "inf",
+            "\"a\nb\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "[1] 2",
+            "{\"a\" 1}",
+            "// c\n1",
+            "undefined",
+            "-",
+            "\"a",
         ] {
             let error = to_strict(text.as_bytes()).expect_err(text);
             assert!(error.contains("line"), "{error}");

@@ -200,7 +200,13 @@ mod tests {
         assert_eq!(strftime(951_782_400, "%A %F %j"), "Tuesday 2000-02-29 060");
         assert_eq!(strftime(-1, "%F %T %I%p"), "1969-12-31 23:59:59 11PM");
         assert_eq!(strftime(1_735_689_599, "%e %B %y|%Q|%%|%"), "31 December 24|%Q|%|%");
-        assert_eq!(strftime(951_782_400, "%-d %-m %_d %^a %U %W %V %G"), "29 2 29 TUE 09 09 09 2000");
-        assert_eq!(strftime(1_735_689_599, "%D %R %r %c"), "12/31/24 23:59 11:59:59 PM Tue Dec 31 23:59:59 2024");
+        assert_eq!(
+            strftime(951_782_400, "%-d %-m %_d %^a %U %W %V %G"),
+            "29 2 29 TUE 09 09 09 2000"
+        );
+        assert_eq!(
+            strftime(1_735_689_599, "%D %R %r %c"),
+            "12/31/24 23:59 11:59:59 PM Tue Dec 31 23:59:59 2024"
+        );
     }
 }

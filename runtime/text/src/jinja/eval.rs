@@ -217,11 +217,19 @@ impl<'a> Interpreter<'a> {
             }
             ExprKind::And(a, b) => {
                 let a = self.eval(a, scope)?;
-                if a.is_true() { self.eval(b, scope)? } else { a }
+                if a.is_true() {
+                    self.eval(b, scope)?
+                } else {
+                    a
+                }
             }
             ExprKind::Or(a, b) => {
                 let a = self.eval(a, scope)?;
-                if a.is_true() { a } else { self.eval(b, scope)? }
+                if a.is_true() {
+                    a
+                } else {
+                    self.eval(b, scope)?
+                }
             }
             ExprKind::Not(inner) => Value::Bool(!self.eval(inner, scope)?.is_true()),
             ExprKind::Cond(value, test, otherwise) => {
@@ -383,7 +391,10 @@ impl<'a> Interpreter<'a> {
             parameters.push(("varargs".into(), Some(Value::tuple(given.collect()))));
         } else if given.len() > 0 {
             let most = node.args.len();
-            return Err(Error::new(format!("the macro {:?} takes at most {most} arguments", show())));
+            return Err(Error::new(format!(
+                "the macro {:?} takes at most {most} arguments",
+                show()
+            )));
         }
         self.deeper(|interpreter| {
             let scope = interpreter.enter(&node.body.names, Some(value.scope));

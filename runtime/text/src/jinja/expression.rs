@@ -170,12 +170,8 @@ impl Parser {
     }
 
     fn product(&mut self) -> Result<Expr> {
-        let ops = [
-            ("*", BinOp::Mul),
-            ("/", BinOp::Div),
-            ("//", BinOp::FloorDiv),
-            ("%", BinOp::Mod),
-        ];
+        let ops =
+            [("*", BinOp::Mul), ("/", BinOp::Div), ("//", BinOp::FloorDiv), ("%", BinOp::Mod)];
         self.binary(&ops, |parser| {
             parser.binary(&[("**", BinOp::Pow)], |parser| parser.unary(true))
         })

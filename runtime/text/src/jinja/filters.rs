@@ -69,9 +69,9 @@ pub fn apply(name: &str, value: Value, args: CallArgs) -> Result<Value> {
                 Value::Loop(state) => Some(super::loops::length(state)? as usize),
                 other => other.length(),
             };
-            length.map(Value::int).ok_or_else(|| {
-                Error::new(format!("a {} has no length", value.type_name()))
-            })
+            length
+                .map(Value::int)
+                .ok_or_else(|| Error::new(format!("a {} has no length", value.type_name())))
         }
         "abs" => {
             args.none(name)?;
@@ -215,9 +215,8 @@ fn decimal_of(c: char) -> Option<u32> {
     if ('\u{1d7ce}'..='\u{1d7ff}').contains(&c) {
         return Some((c as u32 - 0x1d7ce) % 10);
     }
-    let before = (0..10).take_while(|back| {
-        char::from_u32(c as u32 - back).is_some_and(|c| DECIMAL.has(c))
-    });
+    let before =
+        (0..10).take_while(|back| char::from_u32(c as u32 - back).is_some_and(|c| DECIMAL.has(c)));
     Some(before.count() as u32 - 1).filter(|digit| *digit < 10)
 }
 
@@ -235,9 +234,8 @@ pub fn to_float(value: &Value) -> Result<Option<f64>> {
     };
     let text = python_strip(text, None, true, true);
     let bytes = text.as_bytes();
-    let is_digit = |at: Option<usize>| {
-        at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit)
-    };
+    let is_digit =
+        |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let misplaced = |(at, b): (usize, &u8)| {
         *b == b'_' && !(is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)))
     };
@@ -331,11 +329,7 @@ fn round(value: Value, args: CallArgs) -> Result<Value> {
         };
     }
     let digits = precision.map_or(Ok(0), |digits| index(&digits))?;
-    let scale = super::ops::binary(
-        super::ast::BinOp::Pow,
-        &Value::Int(10),
-        &Value::Int(digits),
-    )?;
+    let scale = super::ops::binary(super::ast::BinOp::Pow, &Value::Int(10), &Value::Int(digits))?;
     let scaled = super::ops::binary(super::ast::BinOp::Mul, &value, &scale)?;
     let whole = match scaled {
         Value::Float(number) => {

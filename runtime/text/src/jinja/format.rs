@@ -306,8 +306,7 @@ fn exponent_form(number: f64, precision: usize, upper: bool) -> String {
 fn general_form(number: f64, precision: usize, upper: bool, keep_zeros: bool) -> String {
     let precision = precision.max(1);
     let as_exponent = format!("{:.*e}", precision - 1, number);
-    let exponent: i32 =
-        as_exponent.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
+    let exponent: i32 = as_exponent.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
     let trim = |digits: &str| match !keep_zeros && digits.contains('.') {
         true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => digits.to_string(),
@@ -330,9 +329,17 @@ fn format_float(number: f64, spec: &Spec) -> Result<String> {
         return Err(bad("a float is printed with at most 2,000 digits"));
     }
     let mut body = if number.is_nan() {
-        if upper { "NAN".into() } else { "nan".to_string() }
+        if upper {
+            "NAN".into()
+        } else {
+            "nan".to_string()
+        }
     } else if number.is_infinite() {
-        if upper { "INF".into() } else { "inf".to_string() }
+        if upper {
+            "INF".into()
+        } else {
+            "inf".to_string()
+        }
     } else {
         match kind {
             Some('f' | 'F') => format!("{magnitude:.precision$}"),
@@ -371,8 +378,7 @@ fn format_float(number: f64, spec: &Spec) -> Result<String> {
 fn short_form(number: f64, precision: usize) -> String {
     let precision = precision.max(1);
     let as_exponent = format!("{:.*e}", precision - 1, number);
-    let exponent: i32 =
-        as_exponent.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
+    let exponent: i32 = as_exponent.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
     if exponent >= precision as i32 - 1 && exponent >= 0 {
         if exponent >= precision as i32 {
             return general_form(number, precision, false, false);
@@ -602,7 +608,8 @@ impl Fields<'_> {
                 value = getattr(&value, &more[..end].into())?;
                 rest = &more[end..];
             } else {
-                let more = rest.strip_prefix('[').ok_or_else(|| bad("only '.' or '[' may follow"))?;
+                let more =
+                    rest.strip_prefix('[').ok_or_else(|| bad("only '.' or '[' may follow"))?;
                 let end = more.find(']').ok_or_else(|| bad("']' is missing in a format"))?;
                 let key = &more[..end];
                 let key = match key.parse::<i128>() {

@@ -56,9 +56,7 @@ pub fn call(interpreter: &mut Interpreter, name: &str, args: CallArgs) -> Result
             };
             match interpreter.limits.local_unix_s {
                 Some(now) => strftime(now, format).map(Value::from),
-                None => {
-                    Err(Error::new("the template asks for the date and the caller gave none"))
-                }
+                None => Err(Error::new("the template asks for the date and the caller gave none")),
             }
         }
     }

@@ -230,7 +230,8 @@ impl<'a> Lexer<'a> {
             }
         }
         for (marks, radix) in [("bB", 2), ("oO", 8), ("xX", 16)] {
-            let marked = bytes[0] == b'0' && bytes.get(1).is_some_and(|b| marks.contains(*b as char));
+            let marked =
+                bytes[0] == b'0' && bytes.get(1).is_some_and(|b| marks.contains(*b as char));
             if !marked {
                 continue;
             }

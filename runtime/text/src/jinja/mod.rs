@@ -21,8 +21,8 @@ mod parser;
 pub mod print;
 mod scope;
 mod sequences;
-mod str_methods;
 mod statements;
+mod str_methods;
 pub mod value;
 
 use error::Result;
@@ -71,7 +71,8 @@ pub fn value_of(json: &serde_json::Value) -> Value {
         serde_json::Value::Array(items) => Value::list(items.iter().map(value_of).collect()),
         serde_json::Value::Object(map) => {
             let items = map.iter();
-            let items = items.map(|(key, item)| (value::Key(Value::from(key.as_str())), value_of(item)));
+            let items =
+                items.map(|(key, item)| (value::Key(Value::from(key.as_str())), value_of(item)));
             Value::dict(items.collect())
         }
     }

@@ -127,10 +127,12 @@ fn int_op(op: BinOp, a: i128, b: i128) -> Result<Value> {
         BinOp::Div => {
             return Ok(Value::Float(divide(a, b)));
         }
-        BinOp::FloorDiv => a.checked_div_euclid(b).and_then(|q| match b < 0 && a.rem_euclid(b) != 0 {
-            true => q.checked_sub(1),
-            false => Some(q),
-        }),
+        BinOp::FloorDiv => {
+            a.checked_div_euclid(b).and_then(|q| match b < 0 && a.rem_euclid(b) != 0 {
+                true => q.checked_sub(1),
+                false => Some(q),
+            })
+        }
         BinOp::Mod => a.checked_rem_euclid(b).map(|r| if b < 0 && r != 0 { r + b } else { r }),
         BinOp::Pow if b < 0 && a == 0 => return Err(by_zero()),
         BinOp::Pow if b < 0 => return Ok(Value::Float((a as f64).powf(b as f64))),
@@ -159,7 +161,11 @@ fn divide(a: i128, b: i128) -> f64 {
         exponent -= 1;
     }
     let size = (quotient | u128::from(rest != 0)) as f64 * 2f64.powi(exponent);
-    if (a < 0) != (b < 0) { -size } else { size }
+    if (a < 0) != (b < 0) {
+        -size
+    } else {
+        size
+    }
 }
 
 /// `a % b` of Python, whose sign is that of `b`.
@@ -168,7 +174,11 @@ fn float_mod(a: f64, b: f64) -> f64 {
     if rest == 0.0 {
         return 0.0f64.copysign(b);
     }
-    if (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+    if (rest < 0.0) != (b < 0.0) {
+        rest + b
+    } else {
+        rest
+    }
 }
 
 fn float_floor_div(a: f64, b: f64) -> f64 {
@@ -181,7 +191,11 @@ fn float_floor_div(a: f64, b: f64) -> f64 {
         return 0.0f64.copysign(a / b);
     }
     let floor = quotient.floor();
-    if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+    if quotient - floor > 0.5 {
+        floor + 1.0
+    } else {
+        floor
+    }
 }
 
 fn float_op(op: BinOp, a: f64, b: f64) -> Result<Value> {
@@ -248,10 +262,9 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool> {
     match container {
         Value::Str(text) => match item {
             Value::Str(part) => Ok(text.contains(&**part)),
-            other => Err(Error::new(format!(
-                "a string holds no value of type {}",
-                other.type_name()
-            ))),
+            other => {
+                Err(Error::new(format!("a string holds no value of type {}", other.type_name())))
+            }
         },
         Value::List(items) | Value::Tuple(items) => Ok(any(items)),
         Value::Dict(dict) | Value::View(dict, ViewKind::Keys) => {
@@ -422,9 +435,7 @@ pub fn slice(object: &Value, parts: [Option<Value>; 3]) -> Result<Value> {
             };
             Value::text(part, text.markup)
         }
-        Value::Tuple(items) => {
-            Value::tuple(places(bounds).map(|at| items[at].clone()).collect())
-        }
+        Value::Tuple(items) => Value::tuple(places(bounds).map(|at| items[at].clone()).collect()),
         Value::Range(range) => {
             let scale = |at: i128| (range.start as i128 + at * range.step as i128) as i64;
             let step = (range.step as i128 * bounds.2) as i64;

@@ -120,7 +120,8 @@ impl Parser {
         result
     }
 
-    /// Statements up to a block that begins with one of `ends`, whose word is taken. Without `ends`:
+    /// Statements up to a block that begins with one of `ends`, whose word is taken. Without
+    /// `ends`:
     /// up to the end of the template.
     fn statements_until(&mut self, ends: &[&str]) -> Result<(Vec<Stmt>, String)> {
         let mut out = Vec::new();
@@ -214,7 +215,11 @@ impl Parser {
                     return self.fail(format!("{word:?} stands outside of a loop"));
                 }
                 self.advance();
-                if word == "break" { StmtKind::Break } else { StmtKind::Continue }
+                if word == "break" {
+                    StmtKind::Break
+                } else {
+                    StmtKind::Continue
+                }
             }
             "generation" => {
                 // What the assistant says, marked for training: a call of a macro that prints it.
@@ -266,7 +271,8 @@ impl Parser {
 
     /// Jinja refuses templates that assign to `loop` inside of a loop.
     fn refuse_loop_as_target(&self, begin: usize) -> Result<()> {
-        let name = |at: usize, word: &str| matches!(&self.tokens[at].0, Token::Name(n) if n == word);
+        let name =
+            |at: usize, word: &str| matches!(&self.tokens[at].0, Token::Name(n) if n == word);
         for at in begin..self.at {
             let is_set = name(at, "set") || name(at, "for") || name(at, "macro");
             if is_set && name(at + 1, "loop") && !matches!(self.tokens[at + 2].0, Token::Op(".")) {

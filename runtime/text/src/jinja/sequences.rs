@@ -75,7 +75,10 @@ pub fn apply(name: &str, value: Value, args: CallArgs) -> Result<Value> {
             args.none(name)?;
             let last = match &value {
                 Value::List(items) | Value::Tuple(items) => items.last().cloned(),
-                Value::Str(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_)
+                Value::Str(_)
+                | Value::Dict(_)
+                | Value::Range(_)
+                | Value::Undefined(_)
                 | Value::View(..) => value.items()?.pop(),
                 other => return Err(not_reversible(other)),
             };
@@ -216,8 +219,7 @@ fn sort(value: Value, args: CallArgs) -> Result<Value> {
 }
 
 fn unique(value: Value, args: CallArgs) -> Result<Value> {
-    let [case_sensitive, attribute] =
-        args.bind("unique", ["case_sensitive", "attribute"], 0)?;
+    let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let path = Path::of(&attribute.unwrap_or(Value::None))?;
     let case_sensitive = is_true(case_sensitive);
     let mut seen = Dict::new();

@@ -129,7 +129,9 @@ impl Interpreter<'_> {
     fn check_target(&self, target: &Target, scope: ScopeId) -> Result<()> {
         match target {
             Target::Name(_) => Ok(()),
-            Target::Tuple(parts) => parts.iter().try_for_each(|part| self.check_target(part, scope)),
+            Target::Tuple(parts) => {
+                parts.iter().try_for_each(|part| self.check_target(part, scope))
+            }
             Target::Attribute(name, _) => match self.lookup(name, scope) {
                 Value::Namespace(_) => Ok(()),
                 other => Err(Error::new(format!(
