@@ -119,6 +119,10 @@ impl<'a> Lexer<'a> {
 
     fn raw(&mut self) -> Result<()> {
         let rest = self.rest();
+        if rest.is_empty() {
+            // Jinja only misses an end where something stands in front of it.
+            return Ok(());
+        }
         let mut from = 0;
         while let Some(found) = rest[from..].find("{%") {
             let at = from + found;
@@ -139,6 +143,9 @@ impl<'a> Lexer<'a> {
     }
 
     fn comment(&mut self) -> Result<()> {
+        if self.rest().is_empty() {
+            return Ok(());
+        }
         let Some(end) = self.rest().find("#}") else { return self.fail("a comment has no end") };
         let is_dash = end > 0 && self.rest().as_bytes()[end - 1] == b'-';
         let is_plus = end > 0 && self.rest().as_bytes()[end - 1] == b'+';

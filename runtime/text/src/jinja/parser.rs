@@ -120,9 +120,8 @@ impl Parser {
         result
     }
 
-    /// Statements up to a block that begins with one of `ends`, whose word is taken. Without
-    /// `ends`:
-    /// up to the end of the template.
+    /// Statements up to a block that begins with one of `ends`, whose word is taken. Without any
+    /// `ends`: up to the end of the template.
     fn statements_until(&mut self, ends: &[&str]) -> Result<(Vec<Stmt>, String)> {
         let mut out = Vec::new();
         loop {
