@@ -9,7 +9,8 @@
 #       `programs` builds.
 #   macrame_test(NAME SRCS a_test.cc … DEPS lib … [TIMEOUT seconds] [LABELS label …])
 #       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit. What
-#       nearly all tests include is compiled once for them (tests/test_headers.h).
+#       nearly all tests include is compiled once for them (tests/test_headers.h); a file that GCC then warns
+#       of wrongly sets SKIP_PRECOMPILE_HEADERS.
 #
 # `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
 # which appends the one file of the pair that fits the machine.
