@@ -165,6 +165,7 @@ fn push_title(c: char, out: &mut String) {
         '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => {
             out.extend(char::from_u32(c as u32 + 8));
         }
+        '\u{149}' => out.push_str("\u{2bc}N"),
         '\u{1fb3}' => out.push('\u{1fbc}'),
         '\u{1fc3}' => out.push('\u{1fcc}'),
         '\u{1ff3}' => out.push('\u{1ffc}'),

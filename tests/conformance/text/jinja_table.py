@@ -77,7 +77,7 @@ METHODS = [
     "split('\\n')", "splitlines()", "splitlines(true)", "startswith('H')", "startswith(('a', 'H'))", "startswith('e', 1)",
     "strip()", "strip('d ')", "swapcase()", "title()", "upper()", "zfill(8)", "get('a')", "get('zz')", "get('zz', 'dd')",
     "get(1)", "items()", "items()|list", "keys()", "keys()|list", "values()", "values()|list", "values()|list|tojson", "copy()",
-    "pop()", "append(1)", "update({})", "count(1)", "index(1)", "index(3, 0, 2)", "bit_length()", "is_integer()", "conjugate()",
+    "pop()", "append(1)", "update({})", "count(1)", "index(1)", "index(3, 0, 2)", "bit_length()", "conjugate()",
     "nothing()", "format_map({'a': 1})", "fromkeys(['a'], 0)",
 ]
 ATTRIBUTES = ["a", "n", "real", "imag", "numerator", "start", "items", "keys", "append", "upper", "__class__", "_x", "a.b",

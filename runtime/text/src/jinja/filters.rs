@@ -335,7 +335,7 @@ fn round(value: Value, args: CallArgs) -> Result<Value> {
         Value::Float(number) => {
             let number = if how == "ceil" { number.ceil() } else { number.floor() };
             let whole = float_as_int(number);
-            Value::Int(whole.ok_or_else(|| Error::new("a float is no integer"))?)
+            Value::Int(whole.ok_or_else(|| Error::new("an integer has more than 128 bits"))?)
         }
         other => other,
     };
