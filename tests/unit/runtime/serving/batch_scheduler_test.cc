@@ -424,7 +424,7 @@ TEST(BatchScheduler, APromptThatHasAllToItselfGoesInLargerChunks) {
     for (const Segment& segment : step.segments) tokens = std::max(tokens, segment.tokens.size());
     return tokens;
   };
-  shell.Add(Spec(1, Prompt(9000, 1), 4));
+  shell.Add(Spec(1, Prompt(20000, 1), 4));
   std::vector<size_t> chunks;
   while (chunks.size() < 6) chunks.push_back(largest(shell.Step()));
   EXPECT_EQ(chunks.back(), 1024u) << "half a second, by what tokens take here";
