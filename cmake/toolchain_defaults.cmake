@@ -14,10 +14,10 @@ set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 find_program(MACRAME_CCACHE ccache)
 if(MACRAME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness lets ccache serve files that use a precompiled header; the base folder makes a
-  # second clone hit what the first one compiled.
+  # second clone hit what the first one compiled. What is only a warning left out changes no object.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=-Wno-array-bounds
       ${PROJECT_SOURCE_DIR}/cmake/ccache_launcher ${MACRAME_CCACHE})
 endif()
 
