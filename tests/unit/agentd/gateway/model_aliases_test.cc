@@ -39,7 +39,7 @@ TEST_F(ModelAliasesTest, AnExactNameComesBeforeTheLongestBeginning) {
 }
 
 TEST_F(ModelAliasesTest, LatestBehindANameIsLeftOut) {
-  EXPECT_EQ(ModelAliases({}).Resolve("tiny:latest", models_), "tiny");
+  EXPECT_EQ(ModelAliases().Resolve("tiny:latest", models_), "tiny");
   EXPECT_EQ(ModelAliases({"gpt-4o=tiny"}).Resolve("gpt-4o:latest", models_), "tiny");
   EXPECT_EQ(ModelAliases({"a:latest=tiny"}).Resolve("a:latest", models_), "tiny");
 }
