@@ -63,7 +63,8 @@ function(macrame_test name)
   if(TARGET test_headers)
     target_precompile_headers(${name} REUSE_FROM test_headers)
     # As above. GCC 12 warns wrongly of strings in some files whose headers are precompiled.
-    target_compile_options(${name} PRIVATE -pthread -Wno-array-bounds)
+    target_compile_options(${name} PRIVATE -pthread -Wno-array-bounds -Wno-stringop-overflow
+                           -Wno-stringop-overread -Wno-restrict)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")

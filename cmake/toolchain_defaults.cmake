@@ -17,7 +17,7 @@ if(MACRAME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # second clone hit what the first one compiled. What is only a warning left out changes no object.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=-Wno-array-bounds
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=-Wno-*
       ${PROJECT_SOURCE_DIR}/cmake/ccache_launcher ${MACRAME_CCACHE})
 endif()
 
