@@ -55,17 +55,27 @@ impl Stream {
 
     /// What is still held back, without a character that the answer's end cuts off.
     pub fn finish(&mut self) -> Result<String> {
-        let mut text = self.tokenizer.decode(&self.window, self.skip_special)?;
-        if text.ends_with(REPLACEMENT) && self.given < self.window.len() {
-            for _ in 0..cut_off_marks(&self.tokenizer, &self.window)? {
-                text.truncate(text.strip_suffix(REPLACEMENT).unwrap_or(&text).len());
-            }
-        }
-        let piece = self.beyond_given(&text)?;
+        let text = self.without_cut_off(&self.window)?;
+        let piece = match text.strip_prefix(self.given_text.as_str()) {
+            Some(piece) => piece.to_string(),
+            // As in beyond_given.
+            None => self.without_cut_off(&self.window[self.given..])?,
+        };
         self.window.clear();
         self.given = 0;
         self.given_text.clear();
         Ok(piece)
+    }
+
+    /// The text of these ids, of which the last are held back.
+    fn without_cut_off(&self, ids: &[u32]) -> Result<String> {
+        let mut text = self.tokenizer.decode(ids, self.skip_special)?;
+        if text.ends_with(REPLACEMENT) && self.given < self.window.len() {
+            for _ in 0..cut_off_marks(&self.tokenizer, ids)? {
+                text.truncate(text.strip_suffix(REPLACEMENT).unwrap_or(&text).len());
+            }
+        }
+        Ok(text)
     }
 
     fn beyond_given(&self, text: &str) -> Result<String> {

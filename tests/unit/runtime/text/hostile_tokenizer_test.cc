@@ -70,14 +70,24 @@ TEST(HostileTokenizer, StepsThatDoubleAreRefusedAtTheLoad) {
   EXPECT_LT(PeakKilobytes() - before, 200'000);
 }
 
-TEST(HostileTokenizer, AStepThatIsWrittenTwiceIsRefused) {
-  std::string text = FixtureTokenizer("byte_fallback").dump();
-  text.insert(1, "\"normalizer\": null, ");
-  const std::string folder = NewFolder("twice");
-  WriteFile(folder + "/tokenizer.json", text);
-  const auto loaded = Tokenizer::Load(folder);
-  ASSERT_FALSE(loaded.ok());
-  EXPECT_THAT(ReasonOf(loaded.status()).message(), HasSubstr("normalizer"));
+// As Python reads it, by what is judged and by what computes alike: the last one counts.
+TEST(HostileTokenizer, OfAStepThatIsWrittenTwiceTheLastOneIsJudged) {
+  const auto load = [](const std::string& name, const std::string& before,
+                       const json& last) {
+    json tokenizer = FixtureTokenizer("byte_fallback");
+    tokenizer["normalizer"] = last;
+    std::string text = tokenizer.dump();
+    text.insert(1, "\"normalizer\": " + before + ", ");
+    const std::string folder = NewFolder(name);
+    WriteFile(folder + "/tokenizer.json", text);
+    return Tokenizer::Load(folder);
+  };
+  const json none, wide = {{"type", "Sequence"},
+                           {"normalizers", Doubling(32, {{"Regex", ""}})}};
+  EXPECT_TRUE(load("twice", wide.dump(), none).ok());
+  const auto refused = load("twice_wide", "null", wide);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(ReasonOf(refused.status()).message(), HasSubstr("normalizer"));
 }
 
 TEST(HostileTokenizer, ATextThatCannotFitIsRefusedByItsBytes) {
