@@ -166,6 +166,8 @@ struct ReasoningReader {
   Failure Budget(const Json* value, const std::string& param) const {
     if (value == nullptr || options->has_tokens_max()) return std::nullopt;
     if (!value->is_number_integer()) return Invalid(param, "a number of tokens");
+    const bool is_huge = value->is_number_unsigned() && value->get<uint64_t>() > kMaxTokensMax;
+    if (is_huge) return Invalid(param, "0 or more");
     const auto tokens = value->get<int64_t>();
     if (tokens == -1) return std::nullopt;  // how other servers say "as many as it takes"
     if (tokens < 0 || tokens > kMaxTokensMax) return Invalid(param, "0 or more");

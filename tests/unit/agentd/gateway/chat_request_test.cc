@@ -138,7 +138,8 @@ TEST(ChatRequest, NumbersAreHeldToTheirRanges) {
     EXPECT_EQ(Refused(name, nullptr), "");
   }
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
-    for (const json& value : {json(0), json(-1), json(1.5), json(uint64_t{1} << 31),
+    EXPECT_EQ(Refused(name, -1), "") << "no limit";
+    for (const json& value : {json(0), json(-2), json(1.5), json(uint64_t{1} << 31),
                               json(uint64_t{1} << 53), json(~uint64_t{0}), json("9"), huge}) {
       EXPECT_EQ(Refused(name, value), name) << value;
     }

@@ -300,7 +300,7 @@ TEST(ResponseRequests, ErrorsNameTheirOwnFields) {
     const char* param;
   };
   for (const Row& row : {
-           Row{{{"max_output_tokens", -1}}, "max_output_tokens"},
+           Row{{{"max_output_tokens", -2}}, "max_output_tokens"},
            Row{{{"max_output_tokens", "9"}}, "max_output_tokens"},
            Row{{{"temperature", 3}}, "temperature"},
            Row{{{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type"},

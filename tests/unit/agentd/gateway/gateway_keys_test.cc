@@ -413,7 +413,7 @@ TEST_F(GatewayRetentionTest, AnErasedTenantsAnswersAreGoneAndCounted) {
   EXPECT_EQ(dropped.turns, 2u);
   EXPECT_GT(dropped.bytes, first.dump().size());
   EXPECT_EQ(StatusOf(first["id"], kLaw), 404);
-  EXPECT_EQ(Respond(kLaw, {{"previous_response_id", first["id"]}}).status, 404);
+  EXPECT_EQ(Respond(kLaw, {{"previous_response_id", first["id"]}}).status, 400);
   EXPECT_EQ(access_->EraseAnswers("law").turns, 0u);
   EXPECT_EQ(access_->answers().turns(), 1u);
 }

@@ -72,8 +72,7 @@ TEST(HostileTokenizer, StepsThatDoubleAreRefusedAtTheLoad) {
 
 // As Python reads it, by what is judged and by what computes alike: the last one counts.
 TEST(HostileTokenizer, OfAStepThatIsWrittenTwiceTheLastOneIsJudged) {
-  const auto load = [](const std::string& name, const std::string& before,
-                       const json& last) {
+  const auto load = [](const std::string& name, const std::string& before, const json& last) {
     json tokenizer = FixtureTokenizer("byte_fallback");
     tokenizer["normalizer"] = last;
     std::string text = tokenizer.dump();
@@ -82,8 +81,7 @@ TEST(HostileTokenizer, OfAStepThatIsWrittenTwiceTheLastOneIsJudged) {
     WriteFile(folder + "/tokenizer.json", text);
     return Tokenizer::Load(folder);
   };
-  const json none, wide = {{"type", "Sequence"},
-                           {"normalizers", Doubling(32, {{"Regex", ""}})}};
+  const json none, wide = {{"type", "Sequence"}, {"normalizers", Doubling(32, {{"Regex", ""}})}};
   EXPECT_TRUE(load("twice", wide.dump(), none).ok());
   const auto refused = load("twice_wide", "null", wide);
   ASSERT_FALSE(refused.ok());

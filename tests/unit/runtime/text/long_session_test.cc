@@ -13,7 +13,8 @@ namespace {
 
 // In the style of templates that look through the whole history for each message.
 constexpr char kThorough[] =
-    "{%- if tools is iterable and tools|length > 0 %}{% for tool in tools %}{{ tool|tojson(indent=2) }}"
+    "{%- if tools is iterable and tools|length > 0 %}{% for tool in tools %}{{ "
+    "tool|tojson(indent=2) }}"
     "{% for name, spec in tool.function.parameters.properties|items %}{{ name }}: {{ spec.type }}"
     "{% endfor %}{% endfor %}{% endif %}"
     "{%- for message in messages %}{%- set ns = namespace(last=-1) %}"

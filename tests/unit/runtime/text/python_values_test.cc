@@ -44,10 +44,11 @@ void ExpectRefused(const std::vector<std::string>& sources) {
 }
 
 TEST(PythonValues, ATestWithoutToolsIsFalse) {
-  ExpectTexts({{"{% if tools is iterable and tools|length > 0 %}a{% else %}b{% endif %}", "b"},
-               {"{{ none is iterable }} {{ nothing is iterable }} {{ none is sequence }}",
-                "False True False"},
-               {"{{ true is number }} {{ true is integer }} {{ {} is sequence }}", "True False True"}});
+  ExpectTexts(
+      {{"{% if tools is iterable and tools|length > 0 %}a{% else %}b{% endif %}", "b"},
+       {"{{ none is iterable }} {{ nothing is iterable }} {{ none is sequence }}",
+        "False True False"},
+       {"{{ true is number }} {{ true is integer }} {{ {} is sequence }}", "True False True"}});
 }
 
 TEST(PythonValues, EveryWayToTextIsPythons) {
@@ -62,10 +63,11 @@ TEST(PythonValues, EveryWayToTextIsPythons) {
 }
 
 TEST(PythonValues, NumbersKeepApart) {
-  ExpectTexts({{"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 4 / 2 }} {{ 2 ** -1 }}", "3 -4 2 2.0 0.5"},
-               {"{{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ 1 == 1.0 == true }}", "True False True"},
-               {"{{ [[1, 2], [3, [4, 5]]].1.1.0 }}", "4"},
-               {"{{ 2.5|round }} {{ 5|round }} {{ '42.9'|int }} {{ 1e16 }}", "2.0 5 42 1e+16"}});
+  ExpectTexts(
+      {{"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 4 / 2 }} {{ 2 ** -1 }}", "3 -4 2 2.0 0.5"},
+       {"{{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ 1 == 1.0 == true }}", "True False True"},
+       {"{{ [[1, 2], [3, [4, 5]]].1.1.0 }}", "4"},
+       {"{{ 2.5|round }} {{ 5|round }} {{ '42.9'|int }} {{ 1e16 }}", "2.0 5 42 1e+16"}});
 }
 
 TEST(PythonValues, MacrosSeeAndSetNamespaces) {
@@ -92,7 +94,8 @@ TEST(PythonValues, WhatJinjaRefusesIsRefused) {
 TEST(PythonValues, WhatIsNotSupportedIsRefusedAtTheLoadByName) {
   for (const std::string& source :
        {std::string("{% include 'x' %}"), std::string("{{ [1]|random }}"),
-        std::string("{% if false %}{{ 'a'|wordwrap }}{% endif %}"), std::string("{{ 'a'.encode() }}")}) {
+        std::string("{% if false %}{{ 'a'|wordwrap }}{% endif %}"),
+        std::string("{{ 'a'.encode() }}")}) {
     const auto loaded = ChatTemplate::Load(TemplateFolder("unsupported", source));
     EXPECT_EQ(ReasonOf(loaded.status()).code(), "TOKENIZER_INVALID") << source;
     EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("not supported")) << source;
