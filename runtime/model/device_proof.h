@@ -3,7 +3,7 @@
 // Proof, before a rank serves by MLX's graphs, that its device computes what the model says.
 //
 // One layer of each kind that the rank has (layer_proof.h; mixtures with as many experts as a token
-// takes) runs over the same made-up hidden states on the device and by our CPU kernels: half
+// takes) runs over the same synthetic hidden states on the device and by our CPU kernels: half
 // of them as a prompt, then one by one as an answer's tokens, since MLX has other kernels for few
 // rows. Where many rows of either differ by more than rounding can explain, the driver, a kernel or
 // the memory is broken: what would come is fluent nonsense. Activations in 16 bits make a few

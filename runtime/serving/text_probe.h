@@ -16,8 +16,8 @@ namespace macrame::runtime::engine {
 absl::Status CheckTextFiles(const std::string& folder);
 
 // A short text is encoded and decoded, a short conversation rendered and encoded. A template that
-// refuses the conversation by its own words is a model's right. TOKENIZER_INVALID names the file
-// that fails, and what it fails with; so does a token that the model has no embedding of.
+// refuses the conversation with a message of its own is a model's right. TOKENIZER_INVALID names
+// the file that fails, and what it fails with; so does a token that the model has no embedding of.
 // `vocab_size`: rows of the embedding table; 0: not known.
 absl::Status ProbeText(const std::string& folder, const ModelText& text, int vocab_size);
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/fresh_folder.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -20,20 +21,16 @@ namespace fs = std::filesystem;
 class MembershipRecordTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "recordXXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
     config_ = DefaultConfig();
     config_.values.state_folder = folder_;
     config_.values.cluster_secret_file = folder_ + "/default/cluster.secret";
   }
-  void TearDown() override { fs::remove_all(folder_); }
   void Touch(const std::string& path) {
     fs::create_directories(fs::path(path).parent_path());
     std::ofstream(path) << "x";
   }
 
-  std::string folder_;
+  const std::string folder_ = FreshFolder();
   LoadedConfig config_;
 };
 

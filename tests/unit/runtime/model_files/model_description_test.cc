@@ -440,7 +440,7 @@ TEST(ModelDescription, FingerprintsTellModelsApartAndNothingElse) {
   EXPECT_NE(DescribeModel(folder)->fingerprint(), one);
 }
 
-// A mended chat template is another model to whoever talks to it.
+// A corrected chat template is another model to whoever talks to it.
 TEST(ModelDescription, FingerprintsCountWhatShapesText) {
   const std::string folder = MakeFolder("a");
   WriteModel(folder, SmallConfig(), SmallTensors());

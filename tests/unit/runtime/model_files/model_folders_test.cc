@@ -239,12 +239,12 @@ TEST(ModelFolders, FindsTheSameModelByItsFingerprint) {
   EXPECT_THAT(std::string(folders.Find("x", "0123").status().message()), HasSubstr("has no model"));
 }
 
-// A copy with a mended template is not the other folder's model, whatever its weights are.
+// A copy with a corrected template is not the other folder's model, whatever its weights are.
 TEST(ModelFolders, ACopyWithAnotherTemplateIsAnotherModel) {
   const std::string root = MakeFolder("models");
   Add(root + "/a");
   Add(root + "/b");
-  WriteFile(root + "/b/chat_template.jinja", "mended");
+  WriteFile(root + "/b/chat_template.jinja", "fixed");
   ModelFolders folders({root});
   const auto models = folders.Scan();
   ASSERT_EQ(models.size(), 2u);
@@ -253,7 +253,7 @@ TEST(ModelFolders, ACopyWithAnotherTemplateIsAnotherModel) {
   EXPECT_EQ(folders.Find("b", WeightsPartOf(models[0].fingerprint()))->model.path(), root + "/b")
       << "as orders of older versions name it";
   // A template that changes is seen, though no JSON file has.
-  WriteFile(root + "/b/chat_template.jinja", "mended again");
+  WriteFile(root + "/b/chat_template.jinja", "fixed again");
   EXPECT_NE(folders.Scan()[1].fingerprint(), models[1].fingerprint());
 }
 
