@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// A conversation as templates see it: reasoning under each name in use.
+/// A conversation as templates see it: no nulls, and reasoning under each name in use.
 fn checked_messages(messages: Json) -> Result<Json> {
     let Json::Array(list) = messages else {
         return Err(TextError::invalid("messages must be a JSON array"));
@@ -183,7 +183,9 @@ fn checked_messages(messages: Json) -> Result<Json> {
 }
 
 /// `{"thinking": …, **message, "reasoning_content": …}`, as `transformers` does it.
-fn with_reasoning_names(mut message: Map<String, Json>) -> Map<String, Json> {
+fn with_reasoning_names(message: Map<String, Json>) -> Map<String, Json> {
+    let mut message: Map<String, Json> =
+        message.into_iter().filter(|(_, value)| !value.is_null()).collect();
     let names = ["reasoning_content", "thinking", "reasoning"];
     let mut known = names.iter().filter_map(|name| message.get(*name));
     let Some(reasoning) = known.find(|value| !value.is_null()).cloned() else {

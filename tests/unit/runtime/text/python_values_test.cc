@@ -18,7 +18,7 @@ absl::StatusOr<std::string> RenderSource(const std::string& source) {
   if (!loaded.ok()) return loaded.status();
   ChatPrompt prompt;
   prompt.messages_json =
-      R"([{"role":"user","content":"Hi","n":null,"f":2.0,"i":18446744073709551615}])";
+      R"([{"role":"user","content":"Hi","n":[null],"f":2.0,"i":18446744073709551615}])";
   prompt.local_unix_s = 1'763'596'800;
   return loaded->Render(prompt);
 }
@@ -58,7 +58,7 @@ TEST(PythonValues, EveryWayToTextIsPythons) {
                {"{{ '%s %5.1f|%-4d|%x' % (none, 3.14159, 7, 255) }}", "None   3.1|7   |ff"},
                {"{{ '{:>5}|{:,}|{!r}'.format('a', 1234567, 'b') }}", "    a|1,234,567|'b'"},
                {"{{ none|upper }}{{ true|lower }}{{ 1.0|replace('.', ',') }}", "NONEtrue1,0"},
-               {"{{ messages[0].n }}{{ messages[0].f }}{{ messages[0].i }}",
+               {"{{ messages[0].n[0] }}{{ messages[0].f }}{{ messages[0].i }}",
                 "None2.018446744073709551615"}});
 }
 
