@@ -48,8 +48,9 @@ int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
     response = client.JoinCluster(request);
   }
   // Of the token's own cluster: what was asked for is so.
-  if (absl::IsAlreadyExists(response.status())) {
-    const std::string member = ReasonOf(response.status()).message();
+  const v1::Reason said = ReasonOf(response.status());
+  if (absl::IsAlreadyExists(response.status()) && said.code() == reasons::kMemberAlready) {
+    const std::string& member = said.message();
     if (run.wants_table()) {
       *run.environment.out << Printable(member) << ".\n";
     } else {

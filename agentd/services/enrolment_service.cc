@@ -236,7 +236,9 @@ void EnrolmentService::Join(const v1::JoinClusterRequest& request,
     }
     // A certificate that is good needs no other one; one that is not is renewed by joining again.
     const bool is_renewed = !parts_.trust.keeper() && !parts_.trust.Problems().empty();
-    if (!is_renewed && !parts_.revocations.Has(parts_.own.id())) {
+    const bool is_taken_out =
+        !parts_.heartbeats.own_refusal().code().empty() || parts_.revocations.Has(parts_.own.id());
+    if (!is_renewed && !is_taken_out) {
       v1::Reason member = MakeReason(
           reasons::kMemberAlready,
           absl::StrCat("this machine is a member of cluster '", parts_.trust.cluster_name(),

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agentd/cores/join_token_table.h"
+#include "agentd/node/heartbeat_sender.h"
 #include "agentd/node/node_trust.h"
 #include "agentd/node/own_node.h"
 #include "agentd/state/revocations.h"
@@ -32,6 +33,7 @@ class EnrolmentService {
     NodeTrust& trust;
     Revocations& revocations;
     MemberMonitor& members;
+    const HeartbeatSender& heartbeats;
     std::string bind_address;  // of the join port
     int port = 0;              // 0: any free one
   };

@@ -358,9 +358,14 @@ void SimServer::Handle(const transport::Caller& caller, std::string_view path,
   if (!message->ParseFromString(request)) {
     return stream.Finish(absl::InvalidArgumentError("the request can't be parsed"));
   }
-  const bool is_refused = (method.access == Access::kLocal && !caller.local) ||
-                          (method.access == Access::kMember && !caller.local &&
-                           !(is_member_ && is_member_(caller.node_id)));
+  // The key of an access file, which simulated callers have as soon as they name one.
+  const bool is_person = !caller.key_id.empty();
+  const bool may_person = is_person && method.remote != Remote::kNobody;
+  const bool may_node =
+      !is_person &&
+      (method.access == Access::kCertificate ||
+       (method.access == Access::kMember && is_member_ && is_member_(caller.node_id)));
+  const bool is_refused = !caller.local && !may_person && !may_node;
   if (is_refused) {
     return stream.Finish(absl::FailedPreconditionError("must send a heartbeat first"));
   }

@@ -177,13 +177,14 @@ class SimServer final : public transport::RpcServer {
   friend class SimNetwork;
   struct Registered {
     Access access;
+    Remote remote;
     std::function<MessagePtr()> make;
     AnyHandler handler;
   };
 
-  void HandleAny(std::string_view method, Access access, Remote, std::function<MessagePtr()> make,
-                 AnyHandler handler) override {
-    methods_[std::string(method)] = {access, std::move(make), std::move(handler)};
+  void HandleAny(std::string_view method, Access access, Remote remote,
+                 std::function<MessagePtr()> make, AnyHandler handler) override {
+    methods_[std::string(method)] = {access, remote, std::move(make), std::move(handler)};
   }
   void Handle(const transport::Caller& caller, std::string_view path, const std::string& request,
               OnMessage on_message, OnEnd on_end);
