@@ -102,7 +102,9 @@ TEST_F(RetentionTest, WhatOneGatewayStoresIsGoneAfterAnOrderAtAnother) {
   EXPECT_NE(out.find("tenant law: 2 stored answers dropped at 3 nodes"), std::string::npos) << out;
   EXPECT_EQ(StatusOf(1, first, law), 404);
   EXPECT_EQ(StatusOf(1, second, law), 404);
-  EXPECT_EQ(Respond(1, law, {{"previous_response_id", second}}).status, 404);
+  const auto gone = Respond(1, law, {{"previous_response_id", second}});
+  EXPECT_EQ(gone.status, 400) << gone.body;
+  EXPECT_NE(gone.body.find("previous_response_not_found"), std::string::npos) << gone.body;
   EXPECT_EQ(StatusOf(1, kept, art), 200);
   // By an order about those that are stored already, and by their age.
   const std::string third = Store(1, law);

@@ -137,6 +137,7 @@ int Measure(const std::string& folder, uint32_t streams, uint32_t context, uint3
 }  // namespace macrame::runtime::engine
 
 int main(int count, char** arguments) {
+  using macrame::runtime::engine::EngineDevice;
   const bool is_gpu = count == 7 && std::string(arguments[6]) == "gpu";
   if (count != 6 && !is_gpu) {
     std::fprintf(stderr, "usage: %s FOLDER STREAMS CONTEXT POOL STEPS [gpu]\n", arguments[0]);

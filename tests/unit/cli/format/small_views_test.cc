@@ -228,11 +228,10 @@ TEST(ErrorBlock, NeverIsAnErrorWithoutWords) {
 
 TEST(Redaction, ASecretGoesWhereverItStandsInALine) {
   const std::string secret = "s3cr3t-0123456789";
-  for (const std::string& before :
-       {std::string("token="), std::string("\"token\": \""), std::string("TOKEN: "),
-        std::string("api_key = '"), std::string("ssh_key:"), std::string("x passphrase: "),
-        std::string("a=1, password=")}) {
-    const std::string redacted = Redacted(before + secret + "\" and more");
+  for (const std::string before : {"token=", "\"token\": \"", "TOKEN: ", "api_key = '",
+                                   "ssh_key:", "x passphrase: ", "a=1, password="}) {
+    const char* closing = before.back() == '\'' ? "'" : "\"";
+    const std::string redacted = Redacted(before + secret + closing + " and more");
     EXPECT_FALSE(Has(redacted, "s3cr3t")) << before << " -> " << redacted;
     EXPECT_TRUE(Has(redacted, "and more")) << before << " -> " << redacted;
   }
