@@ -226,14 +226,6 @@ MacrameTextStatus macrame_text_matcher_may_end(MacrameTextMatcherHandle *matcher
 // `matcher` is null or live, and not used again.
 void macrame_text_matcher_free(MacrameTextMatcherHandle *matcher);
 
-// JSON as Python reads it, turned into the JSON that every reader takes. `json` may be anything.
-//
-// # Safety
-// `json` is readable; `out` is writable; `error` is writable or null.
-MacrameTextStatus macrame_text_read_python_json(MacrameTextText json,
-                                                MacrameTextBytes *out,
-                                                MacrameTextBytes *error);
-
 // Reads and checks the header of the safetensors file at `path`.
 //
 // # Safety

@@ -90,6 +90,9 @@ class Rewriter {
  private:
   bool TakeWord(std::string_view word) {
     if (text_.substr(at_, word.size()) != word) return false;
+    // A number is no key; the parser refuses the bare word.
+    const size_t next = text_.find_first_not_of(" \t\r\n", at_ + word.size());
+    if (next != std::string_view::npos && text_[next] == ':') return false;
     out_ += Marked(word);
     at_ += word.size();
     return true;
@@ -142,19 +145,13 @@ class Rewriter {
   std::string out_;
 };
 
-// Puts the numbers where their marks stand; false: a mark is a key, which no number can be.
-bool PutNumbers(json& value) {
-  if (value.is_object()) {
-    for (auto& [key, member] : value.items()) {
-      if (key.compare(0, kMarked.size(), kMarked) == 0 || !PutNumbers(member)) return false;
-    }
-  } else if (value.is_array()) {
-    for (json& member : value) {
-      if (!PutNumbers(member)) return false;
-    }
+// Puts the numbers where their marks stand.
+void PutNumbers(json& value) {
+  if (value.is_structured()) {
+    for (json& member : value) PutNumbers(member);
   } else if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    if (text.compare(0, kMarked.size(), kMarked) != 0) return true;
+    if (text.compare(0, kMarked.size(), kMarked) != 0) return;
     const std::string_view word = std::string_view(text).substr(kMarked.size());
     constexpr double kLargest = std::numeric_limits<double>::infinity();
     if (word == kInfinity) {
@@ -165,7 +162,6 @@ bool PutNumbers(json& value) {
       value = -kLargest;
     }
   }
-  return true;
 }
 
 }  // namespace
@@ -178,9 +174,8 @@ json ParsePythonJson(std::string_view text, int depth_max, bool* is_too_deep) {
   };
   json parsed = json::parse(Rewriter(text).Run(), is_shallow, /*allow_exceptions=*/false);
   if (is_too_deep != nullptr) *is_too_deep = too_deep;
-  if (too_deep || parsed.is_discarded() || !PutNumbers(parsed)) {
-    return json(json::value_t::discarded);
-  }
+  if (too_deep || parsed.is_discarded()) return json(json::value_t::discarded);
+  PutNumbers(parsed);
   return parsed;
 }
 

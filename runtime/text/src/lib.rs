@@ -7,7 +7,6 @@
 pub mod abi;
 mod abi_chat;
 mod abi_grammar;
-mod abi_json;
 mod abi_safetensors;
 mod abi_tokenizer;
 mod bounded;
