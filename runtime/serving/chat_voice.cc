@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/serving/markup/call_text.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -67,6 +68,69 @@ bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
   return absl::StrContains(with_text, absl::StrCat("{\"", kProbeKey, "\""));
 }
 
+constexpr char kProbeTools[] =
+    R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": )"
+    R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}}}}])";
+
+// What the template makes of these messages behind a user's; none when it refuses them.
+std::optional<std::string> Shown(const text::ChatTemplate& chat_template, bool takes_tools,
+                                 const std::string& messages) {
+  const std::string all = absl::StrCat(R"([{"role": "user", "content": "a"}, )", messages, "]");
+  text::ChatPrompt prompt;
+  prompt.messages_json = all;
+  if (takes_tools) prompt.tools_json = kProbeTools;
+  prompt.local_unix_s = 0;
+  auto shown = chat_template.Render(prompt);
+  return shown.ok() ? std::optional<std::string>(*std::move(shown)) : std::nullopt;
+}
+
+// Where past calls and their results must stand so that the template shows them; some leave out
+// what they don't know, and the model would see a question without its answer.
+void FindPastCalls(const text::ChatTemplate& chat_template, const markup::Dialect& dialect,
+                   ChatVoice& voice) {
+  constexpr char kCallValue[] = "v7q", kResultValue[] = "r7q";
+  const std::string arguments = absl::StrCat("{\"p\": \"", kCallValue, "\"}");
+  const auto result = [&](const char* role) {
+    return absl::StrCat(R"(, {"role": ")", role,
+                        R"(", "tool_call_id": "abcdefghi", "name": "f", "content": ")",
+                        kResultValue, "\"}");
+  };
+  const auto content = [](const std::string& text, const char* more) {
+    return absl::StrCat(R"({"role": "assistant", "content": )", Quoted(text), more, "}");
+  };
+  const auto shown = [&](const std::string& messages) {
+    return Shown(chat_template, voice.takes_tools, messages);
+  };
+  const auto call = absl::StrCat(
+      R"({"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": )"
+      R"("function", "function": {"name": "f", "arguments": )",
+      voice.arguments_as_text ? Quoted(arguments) : arguments, "}}]}");
+  const auto listed = shown(call + result("tool"));
+  // A template that refuses them says so by itself.
+  if (!listed.has_value()) return;
+  if (!absl::StrContains(*listed, kCallValue)) {
+    const std::string text = markup::CallText(dialect, {{"f", arguments}});
+    const auto with_metadata = shown(content(arguments, R"(, "metadata": "k7q")"));
+    const bool is_named = with_metadata.has_value() && absl::StrContains(*with_metadata, "k7q");
+    const auto with_text = text.empty() ? std::nullopt : shown(content(text, ""));
+    if (voice.takes_tools && is_named) {
+      voice.past_calls = PastCalls::kMetadata;
+    } else if (voice.takes_tools && with_text.has_value() &&
+               absl::StrContains(*with_text, kCallValue)) {
+      voice.past_calls = PastCalls::kContent;
+    } else {
+      voice.no_calls = true;
+    }
+  }
+  if (absl::StrContains(*listed, kResultValue)) return;
+  const auto observed = shown(call + result("observation"));
+  if (observed.has_value() && absl::StrContains(*observed, kResultValue)) {
+    voice.result_role = "observation";
+  } else {
+    voice.no_calls = true;
+  }
+}
+
 TokenSpellings SpecialOnes(const text::Tokenizer& tokenizer,
                            const std::vector<std::string>& spellings) {
   TokenSpellings special;
@@ -84,12 +148,15 @@ TokenSpellings SpecialOnes(const text::Tokenizer& tokenizer,
 // Names by the ids of the calls so far.
 using CallNames = std::map<std::string, std::string>;
 
+std::string ArgumentsOf(const v1::ToolCall& call) {
+  const std::string& arguments = call.arguments();
+  if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) return "{}";
+  if (IsObject(arguments)) return arguments;
+  return absl::StrCat("{\"invalid_json\": ", Quoted(arguments), "}");
+}
+
 std::string CallJson(const v1::ToolCall& call, const ChatVoice& voice) {
-  std::string arguments = call.arguments();
-  if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) arguments = "{}";
-  if (!IsObject(arguments)) {
-    arguments = absl::StrCat("{\"invalid_json\": ", Quoted(arguments), "}");
-  }
+  std::string arguments = ArgumentsOf(call);
   if (voice.arguments_as_text) arguments = Quoted(arguments);
   const std::string id = voice.nine_letter_ids ? markup::NineLetterId(call.id()) : call.id();
   return absl::StrCat("{\"id\": ", Quoted(id),
@@ -97,9 +164,32 @@ std::string CallJson(const v1::ToolCall& call, const ChatVoice& voice) {
                       ", \"arguments\": ", arguments, "}}");
 }
 
+// The calls of a message within its content, as the model writes them.
+v1::ChatMessage WithCallsInContent(v1::ChatMessage message, const markup::Dialect& dialect) {
+  std::vector<markup::PastCall> calls;
+  for (const v1::ToolCall& call : message.tool_calls()) {
+    calls.push_back({call.name(), ArgumentsOf(call)});
+  }
+  absl::StrAppend(message.mutable_content(), message.content().empty() ? "" : "\n",
+                  markup::CallText(dialect, calls));
+  message.clear_tool_calls();
+  return message;
+}
+
+// A message for each call, as GLM 4's own code tells them.
+std::string CallMessagesJson(const v1::ChatMessage& message) {
+  std::string text;
+  for (const v1::ToolCall& call : message.tool_calls()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", R"({"role": "assistant", "metadata": )",
+                    Quoted(call.name()), R"(, "content": )", Quoted(ArgumentsOf(call)), "}");
+  }
+  return text;
+}
+
 std::string MessageJson(const v1::ChatMessage& message, const ChatVoice& voice, CallNames& names) {
-  std::string text = absl::StrCat("{\"role\": ", Quoted(message.role()),
-                                  ", \"content\": ", Quoted(message.content()));
+  const std::string& role = message.role() == "tool" ? voice.result_role : message.role();
+  std::string text =
+      absl::StrCat("{\"role\": ", Quoted(role), ", \"content\": ", Quoted(message.content()));
   std::string name = message.name();
   if (message.role() == "tool") {
     const std::string& id = message.tool_call_id();
@@ -207,6 +297,7 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
   voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
   if (voice.takes_tools) voice.arguments_as_text = WantsArgumentsAsText(chat_template);
   static_cast<TurnRules&>(voice) = ProbeTurnRules(chat_template, voice.takes_tools);
+  FindPastCalls(chat_template, dialect, voice);
   const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);
   TokenSpellings reasoning = all;
   for (const std::string& end : dialect.ends) {
@@ -244,10 +335,24 @@ absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voi
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice) {
   CallNames names;
   std::string text = "[";
-  const auto add = [&](const v1::ChatMessage& message) {
-    absl::StrAppend(&text, text.size() > 1 ? ", " : "", MessageJson(message, voice, names));
+  const auto add = [&](const std::string& messages) {
+    absl::StrAppend(&text, text.size() > 1 ? ", " : "", messages);
   };
-  for (const v1::ChatMessage& message : TurnsOf(request, count, voice)) add(message);
+  for (v1::ChatMessage& message : TurnsOf(request, count, voice)) {
+    if (message.tool_calls().empty() || voice.past_calls == PastCalls::kListed) {
+      add(MessageJson(message, voice, names));
+      continue;
+    }
+    for (const v1::ToolCall& call : message.tool_calls()) names[call.id()] = call.name();
+    if (voice.past_calls == PastCalls::kContent) {
+      add(MessageJson(WithCallsInContent(std::move(message), *voice.dialect), voice, names));
+      continue;
+    }
+    const std::string calls = CallMessagesJson(message);
+    message.clear_tool_calls();
+    if (!message.content().empty()) add(MessageJson(message, voice, names));
+    add(calls);
+  }
   return text + "]";
 }
 

@@ -25,7 +25,16 @@ namespace macrame::runtime::engine {
 
 using TokenSpellings = std::map<int32_t, std::string>;
 
+// How a template wants the calls of past turns.
+enum class PastCalls {
+  kListed,    // in `tool_calls`
+  kContent,   // it shows none of those: in the content, as the model writes them
+  kMetadata,  // GLM 4: a message a call, its name in `metadata` and its arguments as content
+};
+
 struct ChatVoice : TurnRules {
+  PastCalls past_calls = PastCalls::kListed;
+  std::string result_role = "tool";  // of a call's result; GLM 4: "observation"
   std::shared_ptr<const markup::Dialect> dialect;
   bool takes_tools = false;  // the template reads them
   // The template joins a call's arguments to text instead of writing them as JSON itself.
@@ -44,7 +53,8 @@ absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voi
 // The first `count` messages for the template, told by the voice's rules of turns. Arguments of
 // past calls are objects there, or text where the voice says so; arguments that are no JSON object,
 // which a model may have written, stand in one under "invalid_json". A tool's message without a
-// name has that of its call.
+// name has that of its call. Calls and results that the template would leave out without a word are
+// told in the way that it shows.
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice);
 
 // The template's further variables, the switch of reasoning among them.

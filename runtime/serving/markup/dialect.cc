@@ -330,6 +330,7 @@ Dialect ByTemplate(std::string_view text) {
   if (has("[TOOL_CALLS]")) return Mistral(text);
   if (has("<｜tool▁calls▁begin｜>")) return DeepSeek(text);
   if (has("<TOOLCALL>")) return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>");
+  if (has("<|tool_call|>") && !has("<|/tool")) return TaggedList("granite", "<|tool_call|>", "");
   if (has("<|tool_call|>") || (has("<|tool|>") && has("<|/tool|>"))) return Phi();
   if (has("functools[")) return TaggedList("functools", "functools", "");
   if (has("<|START_ACTION|>")) return Cohere();
