@@ -29,20 +29,28 @@ bool Shows(const text::ChatTemplate& chat_template, std::string_view messages_js
          });
 }
 
+// Several calls in one message are refused, or all but the first are left out.
 bool TakesOneCallATurn(const text::ChatTemplate& chat_template) {
-  const auto chat = [](int calls) {
+  const auto chat = [](int calls, bool as_text) {
     std::string made, results;
     for (int i = 1; i <= calls; ++i) {
       const std::string id = absl::StrCat("abcdefgh", i);
       absl::StrAppend(&made, i > 1 ? ", " : "", R"({"id": ")", id,
-                      R"(", "type": "function", "function": {"name": "f", "arguments": {}}})");
+                      R"(", "type": "function", "function": {"name": "f", "arguments": )",
+                      as_text ? R"("{\"p\": \"k)" : R"({"p": "k)", i,
+                      as_text ? R"(q\"}"}})" : R"(q"}}})");
       absl::StrAppend(&results, R"(, {"role": "tool", "name": "f", "tool_call_id": ")", id,
                       R"(", "content": "b"})");
     }
     return absl::StrCat(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "")",
                         R"(, "tool_calls": [)", made, "]}", results, "]");
   };
-  return Shows(chat_template, chat(1), {}) && !Shows(chat_template, chat(2), {});
+  for (const bool as_text : {false, true}) {
+    if (Shows(chat_template, chat(1, as_text), {"k1q"})) {
+      return !Shows(chat_template, chat(2, as_text), {"k1q", "k2q"});
+    }
+  }
+  return Shows(chat_template, chat(1, false), {}) && !Shows(chat_template, chat(2, false), {});
 }
 
 bool IsSystem(const v1::ChatMessage& message) {

@@ -106,8 +106,11 @@ void FindPastCalls(const text::ChatTemplate& chat_template, const markup::Dialec
       R"("function", "function": {"name": "f", "arguments": )",
       voice.arguments_as_text ? Quoted(arguments) : arguments, "}}]}");
   const auto listed = shown(call + result("tool"));
-  // A template that refuses them says so by itself.
-  if (!listed.has_value()) return;
+  // A template that takes tools and refuses this says so by itself.
+  if (!listed.has_value()) {
+    voice.no_calls = !voice.takes_tools;
+    return;
+  }
   if (!absl::StrContains(*listed, kCallValue)) {
     const std::string text = markup::CallText(dialect, {{"f", arguments}});
     const auto with_metadata = shown(content(arguments, R"(, "metadata": "k7q")"));
@@ -295,7 +298,8 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
   ChatVoice voice;
   voice.takes_tools = TakesTools(chat_template, source);
   voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
-  if (voice.takes_tools) voice.arguments_as_text = WantsArgumentsAsText(chat_template);
+  // Also of a template that lists no tools: a session may have begun with another model.
+  voice.arguments_as_text = WantsArgumentsAsText(chat_template);
   static_cast<TurnRules&>(voice) = ProbeTurnRules(chat_template, voice.takes_tools);
   FindPastCalls(chat_template, dialect, voice);
   const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);

@@ -33,6 +33,18 @@ constexpr char kPlain[] =
     "{%- for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
     "{%- elif m.role == 'assistant' %}<|assistant|>{{ m.content }}{% endif %}{% endfor %}";
 
+// As gpt-oss has it: the first call of a message alone.
+constexpr char kFirstCall[] =
+    "{%- if tools %}{{ tools | tojson }}{% endif %}<|channel|><|message|>"
+    "{%- for m in messages %}{% if m.tool_calls %}<|{{ m.content }} "
+    "{{ m.tool_calls[0].function.name }} {{ m.tool_calls[0].function.arguments | tojson }}"
+    "{% else %}<|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}";
+// As DeepSeek's distilled models have it: no tools, and arguments that are joined to text.
+constexpr char kJoined[] =
+    "{%- for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}"
+    "<call>{{ c['function']['name'] + ' ' + c['function']['arguments'] }}</call>{% endfor %}"
+    "{% else %}<|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}";
+
 class PastCallsTest : public ::testing::Test {
  protected:
   // The prompt of a session with two calls, their results, and one more question.
@@ -106,6 +118,16 @@ TEST_F(PastCallsTest, AModelWithoutToolsIsToldOfThemInWords) {
   const std::string prompt = PromptOf(kPlain, false);
   ExpectIn("I call the tool weather with {\"city\": \"Bonn\", \"now\": true}", prompt);
   ExpectIn("The tool weather answered:\n19 degrees", prompt);
+}
+
+TEST_F(PastCallsTest, EachOfSeveralCallsIsTold) {
+  const std::string prompt = PromptOf(kFirstCall, true);
+  ExpectIn("<|I look. weather {\"city\": \"Bonn\", \"now\": true}<|tool|>7 degrees", prompt);
+  ExpectIn("weather {\"city\": \"Rome\", \"now\": true}<|tool|>19 degrees", prompt);
+}
+
+TEST_F(PastCallsTest, ArgumentsAreTextWhereATemplateWithoutToolsJoinsThem) {
+  ExpectIn("<call>weather {\"city\": \"Rome\", \"now\": true}</call>", PromptOf(kJoined, false));
 }
 
 TEST(CallText, OfHermesAndOfFormsThatTemplatesShowThemselves) {
