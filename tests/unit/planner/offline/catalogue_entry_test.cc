@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/advice.h"
 #include "planner/offline/catalogue.h"
+#include "planner/served_by.h"
 
 namespace macrame::planner {
 namespace {
@@ -85,6 +86,52 @@ TEST(Catalogue, AnEntryOfOnesOwnComesFirst) {
   ASSERT_TRUE(entries.ok()) << entries.status();
   EXPECT_EQ((*FindEntry(*entries, "llama-3.1-8b"))->layers, 2u);
   EXPECT_FALSE(CatalogueWith("models: 5").ok());
+}
+
+// GLM-5.3 is the beginning of GLM-5.3-Flash's name, and another model.
+TEST(Catalogue, AModelWhoseNameAnotherContainsHasItsOwnEntry) {
+  for (const char* name : {"GLM-5.3", "GLM-5.3-Flash", "MiMo-V2.5", "MiMo-V2.5-Pro", "Hy4"}) {
+    const auto found = FindEntry(Entries(), name);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ((*found)->name, name);
+  }
+}
+
+TEST(Catalogue, SaysWhatServesTheNewerModels) {
+  struct Case {
+    const char* name;
+    const char* engine;  // empty: rankd's own
+    bool is_served, splits_tensor;
+  };
+  const Case cases[] = {
+      {"Qwen3.8-27B", "", true, true},
+      {"GLM-5.1", "", true, true},
+      {"GLM-5.2", "", false, true},
+      {"GLM-5.3-8bit", "", false, true},
+      {"Qwen3.8-Flash-Next", "", false, true},
+      {"Hy3-preview", "", false, true},
+      {"Hy4-preview", "", false, true},
+      {"Inkling-2-Small", "", false, true},
+      {"Step-3.7-Flash", "", false, true},
+      {"Mistral-Large-4", "", false, true},
+      {"MiMo-V2.6-Flash", "", false, true},
+      {"MiMo-V2-Flash", "mlx-lm", true, false},
+      {"Ling-3.0-flash", "mlx-lm", true, false},
+      {"Mistral-Small-4", "mlx-lm", true, false},
+      {"Muse-Glimmer-30B", "mlx-lm", true, false},
+      {"Spark-X2.5-4B", "mlx-lm", true, false},
+      {"Step-3.5-Flash", "mlx-lm", true, true},
+      {"Muse-Spark-Open", "mlx-lm", true, true},
+      {"Kimi-K3", "mlx-lm", true, true},
+  };
+  for (const Case& one : cases) {
+    const auto found = FindEntry(Entries(), one.name);
+    ASSERT_TRUE(found.ok()) << found.status();
+    const v1::ModelDescription model = DescribeEntry(**found, 4);
+    EXPECT_EQ(model.engine(), one.engine) << one.name;
+    EXPECT_EQ(WhyNotServed(model).empty(), one.is_served) << one.name;
+    EXPECT_EQ(SplitsOf(model).tensor(), one.splits_tensor) << one.name;
+  }
 }
 
 // Of each model that is shipped, with each number of bits: sizes follow from each other.
