@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the chat templates of real models against `transformers`.
+"""Holds chat templates against `transformers`: Jinja's rules, and the templates of real models.
 
 A template must give the same bytes, be refused where `transformers` raises, or be refused when it
 is loaded, by the name of what it uses. See `run`.
@@ -12,6 +12,7 @@ import tempfile
 
 import transformers.utils.chat_template_utils as chat_utils
 
+import jinja_table
 import sessions
 import template_table
 from probe import NOW, FixedDatetime, Probe, Tally
@@ -66,6 +67,16 @@ def compare(tally, what, ours, theirs):
         tally.equal(what, ours.get("text", ours), theirs)
 
 
+def compare_jinja(templates, tally):
+    for source, variables in jinja_table.cases():
+        folder = templates.add(source)
+        for values in variables:
+            shown = source.removeprefix(jinja_table.PRELUDE)
+            compare(tally, f"{shown} with {values}",
+                    templates.render(folder, MESSAGES, None, values),
+                    theirs_of(source, MESSAGES, None, values))
+
+
 def compare_models(templates, tally, packages):
     count = 0
     for name, source in template_table.templates(packages):
@@ -89,7 +100,12 @@ def main():
         print(f"model templates: {models.compared} renders of {count} templates "
               f"({models.refused} refusals by templates, {models.open} by name), "
               f"{models.different} different", flush=True)
-    sys.exit(1 if models.different else 0)
+        rules = Tally()
+        compare_jinja(templates, rules)
+        print(f"jinja table: {rules.compared} renders of {templates.count - count} templates "
+              f"({rules.refused} refusals by Jinja, {rules.open} by name), "
+              f"{rules.different} different")
+    sys.exit(1 if models.different or rules.different else 0)
 
 
 main()
