@@ -71,6 +71,7 @@ class HttpSession {
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  struct BodyWatch;
   struct ClientWatch;
   struct PendingPage;
   struct PendingOrder;
@@ -140,6 +141,8 @@ class HttpSession {
   // the connection is of no use.
   boost::asio::awaitable<bool> SecureIfAsked();
   bool IsFromLoopback() const;
+  // http_session_body.cc
+  boost::asio::awaitable<bool> AwaitBodyRoom();
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
@@ -209,6 +212,7 @@ class HttpSession {
   bool keep_alive_ = false;
   std::optional<PrincipalBackend> own_backend_;  // of the request's principal
   std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
+  std::optional<BodyPlace> body_place_;          // of the body that is received or answered
   HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
   std::string ignored_;                          // names of fields without effect, for a header
