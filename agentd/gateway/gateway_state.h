@@ -56,6 +56,9 @@ struct GatewayState {
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
   dashboard::SnapshotCache snapshots;
+  std::shared_ptr<const v1::ClusterStatus> status;  // that the newest snapshot is of
+  // What those are shown of it that don't know all, by KnownModels::audience.
+  std::map<std::string, dashboard::SnapshotCache> partial_snapshots;
   size_t dashboards = 0;  // that are told of each change
   size_t orders = 0;      // of pages, that are waited for
   // That are being read or answered.

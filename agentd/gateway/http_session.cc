@@ -86,6 +86,7 @@ net::awaitable<void> HttpSession::Run() {
     record_ = {};
     traced_.reset();
     record_.client_gone = true;  // until the last byte of its answer is written
+    asked_model_.clear();
     ignored_.clear();
     by_model_.clear();
     access_headers_.clear();
@@ -338,6 +339,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(IdForRank());
+  asked_model_ = answer.generate.deployment();
   answer.generate.set_deployment(
       state_->options.aliases.Resolve(answer.generate.deployment(), Backend()));
   record_.model = answer.generate.deployment();

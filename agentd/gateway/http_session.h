@@ -106,6 +106,8 @@ class HttpSession {
   boost::asio::awaitable<bool> SendPage(std::string path);
   // The status as JSON, not older than about a second; null when the agent does not tell it.
   boost::asio::awaitable<std::shared_ptr<const dashboard::Snapshot>> FreshSnapshot();
+  // What of the newest whoever asks may know.
+  std::shared_ptr<const dashboard::Snapshot> KnownSnapshot();
   boost::asio::awaitable<bool> SendSnapshot();
   boost::asio::awaitable<bool> SendLatencies();
   boost::asio::awaitable<bool> StreamSnapshots();
@@ -174,6 +176,8 @@ class HttpSession {
   std::optional<ApiError> CheckLimits();
   // Whether its model may be used.
   std::optional<ApiError> CheckModelAccess(const std::string& model);
+  // As whoever asks may be told of it.
+  ApiError FailureOf(const absl::Status& status, const std::string& model);
   // A request was refused: whoever keeps the audit log is told.
   void NoteRefused(const ApiError& error, const std::string& key_id) const;
   Asker WhoAsks() const;
@@ -215,6 +219,7 @@ class HttpSession {
   std::optional<BodyPlace> body_place_;          // of the body that is received or answered
   HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
+  std::string asked_model_;                      // as the body names it
   std::string ignored_;                          // names of fields without effect, for a header
   std::string by_model_;                         // and of those that only some models follow
 };
