@@ -106,6 +106,7 @@ AgentEvents Agent::Impl::MakeEvents() {
 
 // Those who only read the desired state; at the start, too, when it came from the disk.
 void Agent::Impl::TellOfState() {
+  parts_.caller_view.NoteState();
   parts_.event_service.NoteState();
   parts_.router.Refresh();
   parts_.metrics_service.NoteGangs(parts_.replicator.desired());
@@ -340,27 +341,29 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   server->SetPersonCheck([this](const std::string& key_id, Remote needed) {
     return parts_.access_file_service.CheckPerson(key_id, needed);
   });
-  parts_.agent_service.Register(*server);
-  parts_.cluster_service.Register(*server);
-  parts_.link_service.RegisterAgent(*server);
-  parts_.link_service.RegisterCluster(*server);
-  parts_.trace_service.RegisterAgent(*server);
-  parts_.verify_service.RegisterAgent(*server);
-  parts_.pause_service.Register(*server);
-  parts_.profile_service.Register(*server);
-  parts_.enrolment.RegisterAgent(*server);
-  parts_.event_service.Register(*server);
-  parts_.energy.Register(*server);
-  parts_.access_service.RegisterCluster(*server);
+  // What persons on other machines are answered passes what they may know.
+  ViewedServer viewed(*server, parts_.caller_view);
+  parts_.agent_service.Register(viewed);
+  parts_.cluster_service.Register(viewed);
+  parts_.link_service.RegisterAgent(viewed);
+  parts_.link_service.RegisterCluster(viewed);
+  parts_.trace_service.RegisterAgent(viewed);
+  parts_.verify_service.RegisterAgent(viewed);
+  parts_.pause_service.Register(viewed);
+  parts_.profile_service.Register(viewed);
+  parts_.enrolment.RegisterAgent(viewed);
+  parts_.event_service.Register(viewed);
+  parts_.energy.Register(viewed);
+  parts_.access_service.RegisterCluster(viewed);
   // What other agents never ask, and an access file's clusterctl may.
-  parts_.trace_service.RegisterCluster(*server);
-  parts_.verify_service.RegisterCluster(*server);
-  parts_.enrolment.RegisterLocal(*server);
-  parts_.metrics_service.RegisterLocal(*server);
-  parts_.access_service.RegisterLocal(*server);
-  parts_.retention_service.RegisterAgent(*server);
-  parts_.retention_service.RegisterCluster(*server);
-  parts_.access_file_service.RegisterLocal(*server);
+  parts_.trace_service.RegisterCluster(viewed);
+  parts_.verify_service.RegisterCluster(viewed);
+  parts_.enrolment.RegisterLocal(viewed);
+  parts_.metrics_service.RegisterLocal(viewed);
+  parts_.access_service.RegisterLocal(viewed);
+  parts_.retention_service.RegisterAgent(viewed);
+  parts_.retention_service.RegisterCluster(viewed);
+  parts_.access_file_service.RegisterLocal(viewed);
   server->SetObserver(AuditObserver(parts_.audit));
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);

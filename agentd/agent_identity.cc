@@ -61,7 +61,7 @@ void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other, bool is_sign_of_l
   if (is_sign_of_life) parts_.guard.OnOtherHeard(other);
   const MonotonicTime now = dispatcher_.Now();
   if (parts_.guard.standing() == Standing::kRefused || now - own_id_asked_ < kOwnIdTimeout ||
-      !discovery::AreTwoMachines(other, parts_.own.identity())) {
+      !discovery::AreTwoAgents(other, parts_.own.identity())) {
     return;
   }
   own_id_asked_ = now;

@@ -262,8 +262,14 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
              WebhookOf(dispatcher, config)),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, *library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
+      access(std::make_shared<GatewayAccess>(
+          [this](const RefusedRequest& refused) {
+            dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
+          },
+          std::chrono::hours(config.response_retention_h))),
+      caller_view({replicator, views, access}),
       cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
-                       reporter, router, member_writer, views, config.log_file}),
+                       reporter, router, member_writer, views, caller_view, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, heartbeats, config.control_bind,
                  static_cast<int>(config.join_port)}),
       demand({dispatcher, election, gang_controller, reporter, router, own_socket,
@@ -273,11 +279,6 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                        [this] { return gateway.get(); }, GatewayOptions().connections_max}),
       event_service({dispatcher, election, channels, members, views, replicator, self}),
       audit(dispatcher, config.state_folder),
-      access(std::make_shared<GatewayAccess>(
-          [this](const RefusedRequest& refused) {
-            dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
-          },
-          std::chrono::hours(config.response_retention_h))),
       access_service({{dispatcher, election, channels, own}, replicator, audit}),
       retention_service({dispatcher, own, channels, members, access}),
       access_file_service({dispatcher, own, replicator, trust, members,

@@ -34,6 +34,7 @@
 #include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/alert_service.h"
+#include "agentd/services/caller_view.h"
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/energy_service.h"
 #include "agentd/services/enrolment_service.h"
@@ -134,13 +135,14 @@ struct AgentParts {
   ProfileService profile_service;
   AlertService alerts;
   AgentService agent_service;
+  std::shared_ptr<GatewayAccess> access;  // the gateway has it too
+  CallerView caller_view;
   ClusterService cluster_service;
   EnrolmentService enrolment;
   ModelDemand demand;
   MetricsService metrics_service;
   EventService event_service;
   AuditLog audit;
-  std::shared_ptr<GatewayAccess> access;  // the gateway has it too
   AccessService access_service;
   RetentionService retention_service;
   AccessFileService access_file_service;

@@ -1,6 +1,7 @@
 #include "agentd/cores/identity_guard.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,20 +50,22 @@ void IdentityGuard::OnTaken(const NodeId& by) {
 }
 
 bool IdentityGuard::OnRefused(const v1::NodeIdentity& holder) {
-  if (holder.node_id() != self_.node_id() || !discovery::AreTwoMachines(holder, self_)) {
+  if (holder.node_id() != self_.node_id() || !discovery::AreTwoAgents(holder, self_)) {
     return false;
   }
   holder_ = holder;
   holder_at_ = now_;
   if (standing_ == Standing::kRefused) return false;
-  const bool stays = KeepsPlace() && std::pair(self_.incarnation(), self_.machine()) <
-                                         std::pair(holder.incarnation(), holder.machine());
+  const auto rank = [](const v1::NodeIdentity& one) {
+    return std::tuple(one.incarnation(), one.machine(), discovery::NameAndAddress(one));
+  };
+  const bool stays = KeepsPlace() && rank(self_) < rank(holder);
   if (!stays) standing_ = Standing::kRefused;
   return !stays;
 }
 
 void IdentityGuard::OnOtherHeard(const v1::NodeIdentity& other) {
-  if (standing_ == Standing::kRefused && discovery::AreTwoMachines(other, self_)) holder_at_ = now_;
+  if (standing_ == Standing::kRefused && discovery::AreTwoAgents(other, self_)) holder_at_ = now_;
 }
 
 bool IdentityGuard::MayGoOn(MonotonicTime now) const {
@@ -114,8 +117,11 @@ std::optional<v1::Reason> IdentityGuard::Problem() const {
     message =
         absl::StrCat("node id ", id, " is that of ", discovery::NameAndAddress(*holder_),
                      ", which answers; ", here,
-                     " is another machine with the same id, a copy of its disk: it stands for "
-                     "nothing, grants nothing and launches nothing");
+                     discovery::AreTwoMachines(*holder_, self_)
+                         ? " is another machine with the same id, a copy of its disk"
+                         : " is another agent with the same id and machine-id, a copy of its disk "
+                           "or container",
+                     ": it stands for nothing, grants nothing and launches nothing");
   } else {
     message = absl::StrCat("node id ", id, " of ", here, " is also carried by ",
                            discovery::NameAndAddress(*holder_),

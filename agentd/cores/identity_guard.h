@@ -25,6 +25,10 @@
 // With Consistency::kQuorum so many of the others have to take it that they are a majority of the
 // listed members with it, however long that lasts: else one vote could be counted on two machines.
 //
+// Copies of one container or image say that they are one machine. They are sure of themselves at
+// once, as after a restart, and refused like others by members, which hold what is elsewhere for
+// another agent (AreTwoAgents).
+//
 // Contract: pure. Beacons prove nothing here; what is handed in came over mutual TLS. Owner: the
 // agent's owner thread.
 

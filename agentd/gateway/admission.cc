@@ -85,18 +85,6 @@ AccessRefusal BeyondScope(uint32_t needed, std::string key_id) {
   return refusal;
 }
 
-Principal PrincipalOf(const v1::ApiKey& key) {
-  Principal principal;
-  principal.key_id = key.id();
-  principal.tenant = key.tenant();
-  principal.scopes = ScopesOf(key);
-  principal.models.assign(key.models().begin(), key.models().end());
-  principal.requests_per_minute = key.requests_per_minute();
-  principal.tokens_per_minute = key.tokens_per_minute();
-  principal.concurrent_requests = key.concurrent_requests();
-  return principal;
-}
-
 // Who needs no key may ask models and look; and, at this machine's own page, load and unload.
 Principal Anybody(bool may_operate = false) {
   Principal principal;
@@ -122,6 +110,18 @@ uint32_t ScopeOf(Remote needed) {
 }
 
 }  // namespace
+
+Principal PrincipalOf(const v1::ApiKey& key) {
+  Principal principal;
+  principal.key_id = key.id();
+  principal.tenant = key.tenant();
+  principal.scopes = ScopesOf(key);
+  principal.models.assign(key.models().begin(), key.models().end());
+  principal.requests_per_minute = key.requests_per_minute();
+  principal.tokens_per_minute = key.tokens_per_minute();
+  principal.concurrent_requests = key.concurrent_requests();
+  return principal;
+}
 
 RouteAccess AccessOf(absl::string_view method, absl::string_view path) {
   const bool reads = method == "GET" || method == "HEAD";
@@ -199,10 +199,12 @@ bool MaySee(const Principal& principal, absl::string_view deployment, absl::stri
                                                deployment) != principal.models.end();
 }
 
-std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment) {
+std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment,
+                                   absl::string_view asked) {
   if (MaySee(principal, deployment, "")) return std::nullopt;
+  if (asked.empty()) asked = deployment;
   ApiError error = HttpError(
-      403, absl::StrCat("This API key may not use the model '", deployment.substr(0, 200), "'."),
+      403, absl::StrCat("This API key may not use the model '", asked.substr(0, 200), "'."),
       "model_not_allowed");
   error.param = "model";
   return error;

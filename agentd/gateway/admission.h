@@ -60,6 +60,9 @@ struct Principal {
   uint32_t concurrent_requests = 0;
 };
 
+// Of a key that was checked, an access file's too.
+Principal PrincipalOf(const v1::ApiKey& key);
+
 struct AccessRefusal {
   ApiError error;
   HeaderFields headers;
@@ -79,7 +82,9 @@ absl::Status CheckRemoteCall(const std::map<std::string, v1::ApiKey>& keys,
 
 // Whether it gets to see a deployment of this name that was loaded for `tenant` (empty: for all).
 bool MaySee(const Principal& principal, absl::string_view deployment, absl::string_view tenant);
-// 403 model_not_allowed when its key does not name the deployment.
-std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment);
+// 403 model_not_allowed when its key does not name the deployment. `asked`: how the request named
+// it, where that was otherwise.
+std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment,
+                                   absl::string_view asked = "");
 
 }  // namespace macrame::agentd

@@ -231,8 +231,7 @@ class Gateway::Impl {
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options,
                                                         InferenceBackend* backend,
                                                         std::shared_ptr<GatewayAccess> access) {
-  auto state = std::make_shared<GatewayState>();
-  state->options = options;
+  auto state = std::make_shared<GatewayState>(options);
   state->backend = backend;
   state->cors = CorsPolicy(options.cors_origins);
   state->access = access != nullptr ? std::move(access) : std::make_shared<GatewayAccess>();

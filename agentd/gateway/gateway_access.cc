@@ -85,6 +85,32 @@ std::shared_ptr<const KeyTable> GatewayAccess::keys() const {
   return keys_;
 }
 
+void GatewayAccess::SetModels(std::map<std::string, std::string> tenants) {
+  const std::lock_guard lock(mutex_);
+  if (owners_->present() == tenants) return;
+  auto owners = std::make_shared<ModelOwners>(*owners_);
+  owners->Take(std::move(tenants));
+  owners_ = std::move(owners);
+}
+
+std::shared_ptr<const ModelOwners> GatewayAccess::owners() const {
+  const std::lock_guard lock(mutex_);
+  return owners_;
+}
+
+KnownModels GatewayAccess::KnownTo(const Principal& principal,
+                                   const std::vector<ServedModel>& served) const {
+  std::map<std::string, std::string> tenants;
+  for (const ServedModel& model : served) tenants[model.id] = model.tenant;
+  std::shared_ptr<const ModelOwners> owners = this->owners();
+  if (owners->present() != tenants) {
+    auto newer = std::make_shared<ModelOwners>(*owners);
+    newer->Take(std::move(tenants));
+    owners = std::move(newer);
+  }
+  return KnownModels(principal, std::move(owners));
+}
+
 LimitVerdict GatewayAccess::Begin(const Principal& principal) {
   const std::lock_guard lock(mutex_);
   return limits_.Begin(principal, Now(), FindTenant(principal.tenant));
@@ -127,9 +153,16 @@ std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateReques
                                                               ChunkCallback on_chunk,
                                                               DoneCallback on_done) {
   if (access_->answers().IsMemoryOnly(principal_.tenant)) request.set_memory_only(true);
+  // Others' models are answered as those that do not exist: by whoever answers these.
+  if (!Known().MayUse(request.deployment())) request.set_deployment(kNoModel);
+  const auto told = [access = access_, principal = principal_, &backend = backend_,
+                     on_done = std::move(on_done)](const absl::Status& status) {
+    if (status.ok()) return on_done(status);
+    on_done(access->KnownTo(principal, backend.ListModels()).Filter(status));
+  };
   // What only tells tokens runs no model.
   if (!access_->CountsTokens(principal_) || request.has_tokenize()) {
-    return backend_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
+    return backend_.StartGenerate(std::move(request), std::move(on_chunk), told);
   }
   auto cost = std::make_shared<AnswerCost>();
   return backend_.StartGenerate(
@@ -138,10 +171,9 @@ std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateReques
         cost->Add(chunk);
         on_chunk(chunk);
       },
-      [cost, access = access_, principal = principal_,
-       on_done = std::move(on_done)](absl::Status status) {
+      [cost, access = access_, principal = principal_, told](const absl::Status& status) {
         access->AddTokens(principal, cost->tokens());
-        on_done(std::move(status));
+        told(status);
       });
 }
 
@@ -156,11 +188,8 @@ std::vector<ServedModel> PrincipalBackend::ListModels() {
 std::map<std::string, std::string> PrincipalBackend::Aliases() {
   std::map<std::string, std::string> seen = backend_.Aliases();
   if (seen.empty()) return seen;
-  const std::vector<ServedModel> served = backend_.ListModels();
-  std::erase_if(seen, [&](const auto& alias) {
-    const ServedModel* model = FindModel(served, alias.second);
-    return !MaySee(principal_, alias.second, model == nullptr ? "" : model->tenant);
-  });
+  const KnownModels known = Known();
+  std::erase_if(seen, [&](const auto& alias) { return !known.MayUse(alias.second); });
   return seen;
 }
 

@@ -10,10 +10,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "agentd/gateway/admission.h"
 #include "agentd/gateway/api_key.h"
 #include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/known_models.h"
 #include "agentd/gateway/request_limits.h"
 #include "agentd/gateway/stored_answers.h"
 
@@ -48,6 +50,12 @@ class GatewayAccess {
   // Time alone ends keys, too: for whoever does so every second or so.
   void CheckKeys() const;
 
+  // Whose each deployment is now: names and tenants. What is gone is remembered.
+  void SetModels(std::map<std::string, std::string> tenants);
+  std::shared_ptr<const ModelOwners> owners() const;
+  // What whoever is let in as `principal` may know, where `served` is what there is.
+  KnownModels KnownTo(const Principal& principal, const std::vector<ServedModel>& served) const;
+
   LimitVerdict Begin(const Principal& principal);
   void End(const Principal& principal);
   // Whether somebody has to know what its answers cost.
@@ -68,6 +76,7 @@ class GatewayAccess {
   mutable std::mutex mutex_;
   const v1::TenantLimits* FindTenant(const std::string& name) const;
 
+  std::shared_ptr<const ModelOwners> owners_ = std::make_shared<ModelOwners>();
   std::shared_ptr<const KeyTable> keys_ = std::make_shared<KeyTable>();
   std::function<void()> on_check_;
   std::map<std::string, v1::TenantLimits> tenants_;
@@ -91,10 +100,9 @@ class LimitedRequest {
   const Principal principal_;
 };
 
-// The backend as one principal has it: what was loaded for other tenants is not in the list, tokens
-// count against the key, and prompts of a tenant that said so stay out of the cache on disk.
-// Whoever starts an answer has looked in the list first, once for all choices. The backend and
-// `access` outlive it.
+// The backend as one principal has it: what was loaded for other tenants is not in the list and not
+// there to be asked, failures do not name it, tokens count against the key, and prompts of a tenant
+// that said so stay out of the cache on disk. The backend and `access` outlive it and its answers.
 class PrincipalBackend : public InferenceBackend {
  public:
   PrincipalBackend(InferenceBackend& backend, std::shared_ptr<GatewayAccess> access,
@@ -109,6 +117,8 @@ class PrincipalBackend : public InferenceBackend {
   // Without those of models that it may not see.
   std::map<std::string, std::string> Aliases() override;
   bool IsLooking() override { return backend_.IsLooking(); }
+  // What it may know.
+  KnownModels Known() const { return access_->KnownTo(principal_, backend_.ListModels()); }
 
  private:
   InferenceBackend& backend_;

@@ -62,6 +62,8 @@ struct GatewayOptions {
 
   size_t header_bytes_max = 16 * 1024;
   size_t body_bytes_max = 4 * 1024 * 1024;
+  // Bodies that are received and held at once, over all connections (body_budget.h).
+  size_t bodies_bytes_max = 40 * 1024 * 1024;
   size_t json_depth_max = 32;
   // Idle ones leave for others. Of another machine's address half of them at most; an eighth is
   // kept for addresses that have none yet and for this machine.
@@ -74,10 +76,11 @@ struct GatewayOptions {
   // up to three times as much.
   size_t embeddings_bytes_max = 32 * 1024 * 1024;
 
-  std::chrono::milliseconds idle_ms{60'000};    // between two requests of a connection
-  std::chrono::milliseconds header_ms{10'000};  // from its first byte to its last
-  std::chrono::milliseconds body_ms{30'000};    // from its first byte to its last
-  std::chrono::milliseconds write_ms{30'000};   // one write that the client does not take
+  std::chrono::milliseconds idle_ms{60'000};       // between two requests of a connection
+  std::chrono::milliseconds header_ms{10'000};     // from its first byte to its last
+  std::chrono::milliseconds body_ms{30'000};       // from its first byte to its last
+  std::chrono::milliseconds body_wait_ms{10'000};  // for room among those that are received
+  std::chrono::milliseconds write_ms{30'000};      // one write that the client does not take
   // A stream's head waits for its first piece this long: a failure before has its own status.
   // Longer than it takes to find a node dead and a successor for what it had.
   std::chrono::milliseconds first_piece_ms{15'000};

@@ -5,13 +5,16 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "agentd/dashboard/snapshot_cache.h"
+#include "agentd/gateway/body_budget.h"
 #include "agentd/gateway/cors_policy.h"
 #include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
@@ -22,8 +25,28 @@ namespace macrame::agentd {
 
 class HttpSession;
 
+// The bodies that are received and held, and who waits to send one.
+class BodyRooms {
+ public:
+  BodyRooms(size_t bytes_max, size_t body_bytes_max) : budget_(bytes_max, body_bytes_max) {}
+
+  BodyBudget& budget() { return budget_; }
+  // `timer` is cancelled when the body has room.
+  void Await(BodyBudget::Id id, boost::asio::steady_timer* timer) { timers_[id] = timer; }
+  void StopWaiting(BodyBudget::Id id) { timers_.erase(id); }
+  void WakeGiven();
+
+ private:
+  BodyBudget budget_;
+  std::map<BodyBudget::Id, boost::asio::steady_timer*> timers_;
+};
+
 struct GatewayState {
+  explicit GatewayState(GatewayOptions options_in = {})
+      : options(std::move(options_in)), bodies(options.bodies_bytes_max, options.body_bytes_max) {}
+
   GatewayOptions options;
+  BodyRooms bodies;
   InferenceBackend* backend = nullptr;
   std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
@@ -33,6 +56,9 @@ struct GatewayState {
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
   dashboard::SnapshotCache snapshots;
+  std::shared_ptr<const v1::ClusterStatus> status;  // that the newest snapshot is of
+  // What those are shown of it that don't know all, by KnownModels::audience.
+  std::map<std::string, dashboard::SnapshotCache> partial_snapshots;
   size_t dashboards = 0;  // that are told of each change
   size_t orders = 0;      // of pages, that are waited for
   // That are being read or answered.
@@ -58,6 +84,25 @@ class Counted {
 using CountedRequest = Counted<&GatewayState::requests>;
 using CountedDashboard = Counted<&GatewayState::dashboards>;
 using CountedOrder = Counted<&GatewayState::orders>;
+
+// A body's place among all, for as long as it lives.
+class BodyPlace {
+ public:
+  BodyPlace(std::shared_ptr<GatewayState> state, const BodyBudget::Sender& sender, size_t bytes);
+  ~BodyPlace();
+  BodyPlace(const BodyPlace&) = delete;
+  BodyPlace& operator=(const BodyPlace&) = delete;
+
+  bool HasRoom() const { return state_->bodies.budget().HasRoom(id_); }
+  void NoteReceived(size_t bytes);
+  void NoteWhole(size_t bytes);
+  bool IsTooSlow();
+  BodyBudget::Id id() const { return id_; }
+
+ private:
+  std::shared_ptr<GatewayState> state_;
+  const BodyBudget::Id id_;
+};
 
 // `prefix` and 32 random hex digits.
 std::string RandomId(const char* prefix);

@@ -86,6 +86,7 @@ net::awaitable<void> HttpSession::Run() {
     record_ = {};
     traced_.reset();
     record_.client_gone = true;  // until the last byte of its answer is written
+    asked_model_.clear();
     ignored_.clear();
     by_model_.clear();
     access_headers_.clear();
@@ -100,6 +101,7 @@ net::awaitable<void> HttpSession::Run() {
       more = co_await ServeOne();
     }
     EndRecord();
+    body_place_.reset();
     limited_.reset();
     own_backend_.reset();
   }
@@ -308,27 +310,6 @@ net::awaitable<bool> HttpSession::ServeOne() {
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
 }
 
-net::awaitable<bool> HttpSession::ReadBody() {
-  if (beast::iequals(parser_->get()[http::field::expect], "100-continue") && BodyIsUnread()) {
-    const bool written = co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n");
-    if (!written) co_return false;
-  }
-  beast::error_code error;
-  if (BodyIsUnread()) {
-    stream_.expires_after(state_->options.body_ms);
-    auto [failure, size] = co_await http::async_read(stream_, buffer_, *parser_, kAwait);
-    error = failure;
-  }
-  record_.bytes_received = parser_->get().body().size();
-  record_.read = Clock::now();
-  if (!error) {
-    is_waiting_ = false;
-    co_return true;
-  }
-  co_await RefuseUnreadable(error);
-  co_return false;
-}
-
 net::awaitable<bool> HttpSession::ServeChat() {
   auto parsed = ParseChatRequest(parser_->get().body(), state_->options.json_depth_max);
   co_return co_await ServeAs(std::move(parsed), AnswerForm::kChat, "chatcmpl-");
@@ -358,6 +339,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(IdForRank());
+  asked_model_ = answer.generate.deployment();
   answer.generate.set_deployment(
       state_->options.aliases.Resolve(answer.generate.deployment(), Backend()));
   record_.model = answer.generate.deployment();
@@ -378,6 +360,8 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
 net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                          bool stream) {
   if (auto fault = CheckModelAccess(head.model)) co_return co_await SendError(*std::move(fault));
+  // The request is read from it.
+  std::string().swap(parser_->get().body());
   const GatewayOptions& options = state_->options;
   GenerationFeed::Bounds bounds;
   bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;

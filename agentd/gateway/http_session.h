@@ -71,6 +71,7 @@ class HttpSession {
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  struct BodyWatch;
   struct ClientWatch;
   struct PendingPage;
   struct PendingOrder;
@@ -105,6 +106,8 @@ class HttpSession {
   boost::asio::awaitable<bool> SendPage(std::string path);
   // The status as JSON, not older than about a second; null when the agent does not tell it.
   boost::asio::awaitable<std::shared_ptr<const dashboard::Snapshot>> FreshSnapshot();
+  // What of the newest whoever asks may know.
+  std::shared_ptr<const dashboard::Snapshot> KnownSnapshot();
   boost::asio::awaitable<bool> SendSnapshot();
   boost::asio::awaitable<bool> SendLatencies();
   boost::asio::awaitable<bool> StreamSnapshots();
@@ -140,6 +143,8 @@ class HttpSession {
   // the connection is of no use.
   boost::asio::awaitable<bool> SecureIfAsked();
   bool IsFromLoopback() const;
+  // http_session_body.cc
+  boost::asio::awaitable<bool> AwaitBodyRoom();
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
@@ -171,6 +176,8 @@ class HttpSession {
   std::optional<ApiError> CheckLimits();
   // Whether its model may be used.
   std::optional<ApiError> CheckModelAccess(const std::string& model);
+  // As whoever asks may be told of it.
+  ApiError FailureOf(const absl::Status& status, const std::string& model);
   // A request was refused: whoever keeps the audit log is told.
   void NoteRefused(const ApiError& error, const std::string& key_id) const;
   Asker WhoAsks() const;
@@ -209,8 +216,10 @@ class HttpSession {
   bool keep_alive_ = false;
   std::optional<PrincipalBackend> own_backend_;  // of the request's principal
   std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
+  std::optional<BodyPlace> body_place_;          // of the body that is received or answered
   HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
+  std::string asked_model_;                      // as the body names it
   std::string ignored_;                          // names of fields without effect, for a header
   std::string by_model_;                         // and of those that only some models follow
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/admission.h"
 #include "agentd/gateway/asio_names.h"
@@ -17,8 +18,9 @@ namespace {
 
 constexpr size_t kPathNotedBytesMax = 200;
 
-bool IsOrderOrAsksOfOrders(absl::string_view method, const std::string& path) {
-  if (path == "/dashboard/api/access") return true;
+// Orders, and what the page is told: it shows whoever may order what there is to order.
+bool IsForOwnPage(absl::string_view method, const std::string& path) {
+  if (absl::StartsWith(path, "/dashboard/api/")) return true;
   const RouteAccess route = AccessOf(method, path);
   return !route.is_open && route.scopes != 0 && (route.scopes & (kScopeInfer | kScopeRead)) == 0;
 }
@@ -78,11 +80,9 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   question.from_loopback = IsFromLoopback();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
-  // It matters to whoever needs no key alone, and the user only for orders and for what the page is
-  // told of them.
-  const bool is_order = IsOrderOrAsksOfOrders(question.method, path);
-  question.by_own_page =
-      keys->empty() && question.from_loopback && is_order && IsOwnPage() && IsOfObeyedUser();
+  // It matters to whoever needs no key alone.
+  question.by_own_page = keys->empty() && question.from_loopback &&
+                         IsForOwnPage(question.method, path) && IsOwnPage() && IsOfObeyedUser();
   auto answer = DecideAccess(question, *keys, rules, GatewayUnixMs());
   if (auto* refusal = std::get_if<AccessRefusal>(&answer)) {
     access_headers_ = std::move(refusal->headers);
@@ -114,17 +114,20 @@ std::optional<ApiError> HttpSession::CheckLimits() {
   return std::nullopt;
 }
 
+// Others' models are asked for as those that nobody has, which the backend sees to.
 std::optional<ApiError> HttpSession::CheckModelAccess(const std::string& model) {
   const Principal& principal = own_backend_->principal();
-  const std::string deployment = DeploymentOfReplica(model);
-  std::optional<ApiError> error = CheckModel(principal, deployment);
+  const std::string asked = asked_model_ == model ? "" : asked_model_;
+  std::optional<ApiError> error = CheckModel(principal, DeploymentOfReplica(model), asked);
   if (error.has_value()) NoteRefused(*error, principal.key_id);
-  // What other tenants have is not told. What nobody has may be loaded for this request.
-  if (!error.has_value() && FindModel(Backend().ListModels(), deployment) == nullptr &&
-      FindModel(state_->backend->ListModels(), deployment) != nullptr) {
-    error = UnknownModel(model, Backend());
-  }
   return error;
+}
+
+ApiError HttpSession::FailureOf(const absl::Status& status, const std::string& model) {
+  // What an alias leads to is told to those alone who may know of it.
+  const std::string deployment = DeploymentOfReplica(model);
+  const bool is_seen = FindModel(Backend().ListModels(), deployment) != nullptr;
+  return DescribeFailure(status, is_seen || asked_model_.empty() ? model : asked_model_, Backend());
 }
 
 }  // namespace macrame::agentd

@@ -118,13 +118,13 @@ bool HttpSession::WasUnloaded(const std::string& model) {
 
 net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std::string model) {
   LogFailure(status);
-  co_return co_await SendError(DescribeFailure(status, model, Backend()));
+  co_return co_await SendError(FailureOf(status, model));
 }
 
 net::awaitable<bool> HttpSession::SendFailureOf(uint32_t choice, absl::Status status,
                                                 AnswerHead head) {
   LogFailure(status);
-  ApiError error = DescribeFailure(status, head.model, Backend());
+  ApiError error = FailureOf(status, head.model);
   if (IsEmbedding(head.form)) NameInput(head, choice, &error);
   co_return co_await SendError(std::move(error));
 }

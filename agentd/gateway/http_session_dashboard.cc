@@ -21,14 +21,19 @@ using SnapshotPtr = std::shared_ptr<const dashboard::Snapshot>;
 // How often a request that waits for the agent's answer looks for it.
 constexpr std::chrono::milliseconds kLookMs{20};
 constexpr std::chrono::milliseconds kStepMs{100};
+// Beyond it, what was made for those who have stopped looking is made again.
+constexpr size_t kAudiencesMax = 64;
 
 // Asks the agent when it is time to. What it tells is taken on the io thread.
 void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
   if (!state->snapshots.ShouldAsk(Clock::now())) return;
   state->options.ask_status(
       [io = state->io, weak = std::weak_ptr<GatewayState>(state)](v1::ClusterStatus status) {
-        net::post(*io, [weak, status = std::move(status)] {
-          if (const auto alive = weak.lock()) alive->snapshots.Take(status, Clock::now());
+        net::post(*io, [weak, status = std::move(status)]() mutable {
+          const auto alive = weak.lock();
+          if (alive == nullptr) return;
+          alive->snapshots.Take(status, Clock::now());
+          alive->status = std::make_shared<const v1::ClusterStatus>(std::move(status));
         });
       });
 }
@@ -80,11 +85,28 @@ net::awaitable<SnapshotPtr> HttpSession::FreshSnapshot() {
   for (;;) {
     AskWhenOld(state_);
     const Clock::time_point now = Clock::now();
-    if (state_->snapshots.IsFresh(now)) co_return state_->snapshots.latest();
+    if (state_->snapshots.IsFresh(now)) co_return KnownSnapshot();
     if (now >= until || state_->stopping || state_->draining) co_return nullptr;
     pause.expires_after(kLookMs);
     co_await pause.async_wait(kAwait);
   }
+}
+
+SnapshotPtr HttpSession::KnownSnapshot() {
+  const KnownModels known = own_backend_->Known();
+  if (known.knows_all()) return state_->snapshots.latest();
+  const Clock::time_point now = Clock::now();
+  auto& partial = state_->partial_snapshots;
+  if (partial.size() >= kAudiencesMax) {
+    std::erase_if(partial, [&](const auto& one) { return !one.second.IsFresh(now); });
+  }
+  dashboard::SnapshotCache& own = partial[known.audience()];
+  if (!own.IsFresh(now)) {
+    v1::ClusterStatus told = *state_->status;
+    known.Filter(&told);
+    own.Take(told, now);
+  }
+  return own.latest();
 }
 
 net::awaitable<bool> HttpSession::SendSnapshot() {
@@ -115,7 +137,7 @@ net::awaitable<bool> HttpSession::SendLatencies() {
   HttpReply reply;
   reply.headers = dashboard::SecurityHeaders();
   reply.headers.emplace_back("cache-control", "no-cache");
-  reply.body = *state_->options.latencies();
+  reply.body = own_backend_->Known().FilterJson(*state_->options.latencies());
   co_return co_await SendReply(std::move(reply));
 }
 

@@ -229,7 +229,7 @@ net::awaitable<bool> HttpSession::ServeOllama(RouteKind kind) {
   head.form = form;
   const std::vector<ServedModel> models = Backend().ListModels();
   if (FindModel(models, head.model) == nullptr) {
-    co_return co_await SendError(UnknownModel(head.model, Backend()));
+    co_return co_await SendError(UnknownModel(asked_model_, Backend()));
   }
   HttpReply reply;
   reply.body = OllamaLoadBody(head);

@@ -43,7 +43,7 @@ net::awaitable<bool> HttpSession::ServeMetrics() {
   }
   HttpReply reply;
   reply.content_type = std::move(pending->page->content_type);
-  reply.body = std::move(pending->page->body);
+  reply.body = own_backend_->Known().FilterMetrics(pending->page->body);
   co_return co_await SendReply(std::move(reply));
 }
 

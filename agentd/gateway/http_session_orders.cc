@@ -28,13 +28,16 @@ constexpr int kOrdersStoppedRetrySeconds = 5;
 constexpr const char* kProxyFields[] = {"forwarded", "via", "x-forwarded-for", "x-forwarded-host",
                                         "x-real-ip"};
 
-HttpReply ReplyOf(const OrderAnswer& answer) {
+HttpReply ReplyOf(const OrderAnswer& answer, const KnownModels& known) {
   HttpReply reply;
   if (answer.ok()) {
+    const std::unique_ptr<google::protobuf::Message> told((*answer)->New());
+    told->CopyFrom(**answer);
+    known.Filter(told.get());
     reply.body =
-        MessageToJson(**answer).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        MessageToJson(*told).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } else {
-    reply = RefusedOrder(answer.status());
+    reply = RefusedOrder(known.Filter(answer.status()));
   }
   reply.headers = dashboard::SecurityHeaders();
   return reply;
@@ -106,6 +109,10 @@ net::awaitable<bool> HttpSession::ServeOrder(const Route& route) {
     if (error->http_status == 403) NoteRefused(*error, own_backend_->principal().key_id);
     co_return co_await SendError(std::move(*error));
   }
+  if (auto missing = CheckUnload(own_backend_->principal(), std::get<ClusterOrder>(order),
+                                 state_->backend->ListModels())) {
+    co_return co_await SendError(*std::move(missing));
+  }
   co_return co_await GiveOrderAndAnswer(std::get<ClusterOrder>(std::move(order)));
 }
 
@@ -135,7 +142,7 @@ net::awaitable<bool> HttpSession::GiveOrderAndAnswer(ClusterOrder order) {
         504, "The cluster did not answer in time. It may carry the order out all the same.",
         "order_late"));
   }
-  co_return co_await SendReply(ReplyOf(*pending->answer));
+  co_return co_await SendReply(ReplyOf(*pending->answer, own_backend_->Known()));
 }
 
 }  // namespace macrame::agentd

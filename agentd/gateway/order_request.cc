@@ -131,6 +131,14 @@ ApiError NotForThisKey(absl::string_view what) {
       "insufficient_permissions");
 }
 
+ApiError NoSuchDeployment(const std::string& name) {
+  return HttpError(404, absl::StrCat("No model '", name, "' is loaded."), "model_not_found");
+}
+
+bool IsLimitedKey(const Principal& principal) {
+  return !principal.tenant.empty() || !principal.models.empty();
+}
+
 // A deployment that there is, or that the order would make.
 std::optional<ApiError> CheckDeployment(const Principal& principal, const std::string& name,
                                         const std::vector<ServedModel>& served) {
@@ -140,7 +148,7 @@ std::optional<ApiError> CheckDeployment(const Principal& principal, const std::s
     // A tenant's key leaves alone what everybody has, and what others have.
     if (principal.tenant.empty() || one.tenant == principal.tenant) return std::nullopt;
     if (!one.tenant.empty()) {
-      return HttpError(404, absl::StrCat("No model '", name, "' is loaded."), "model_not_found");
+      return NoSuchDeployment(name);
     }
     return NotForThisKey(absl::StrCat("change '", name, "', which is everybody's"));
   }
@@ -240,7 +248,7 @@ class OrderReader {
     return request;
   }
 
-  bool IsLimited() const { return !principal_.tenant.empty() || !principal_.models.empty(); }
+  bool IsLimited() const { return IsLimitedKey(principal_); }
 
   OrderFields fields_;
   const Principal& principal_;
@@ -294,6 +302,15 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
   Json parsed;
   if (auto error = ParseJsonObject(body, json_depth_max, &parsed)) return *std::move(error);
   return OrderReader(parsed, principal, served, now_unix_ms).Read(kind);
+}
+
+std::optional<ApiError> CheckUnload(const Principal& principal, const ClusterOrder& order,
+                                    const std::vector<ServedModel>& served) {
+  const auto* unload = std::get_if<v1::UnloadModelRequest>(&order);
+  if (unload == nullptr || !IsLimitedKey(principal)) return std::nullopt;
+  const ServedModel* model = FindModel(served, unload->name());
+  if (model != nullptr && MaySee(principal, model->id, model->tenant)) return std::nullopt;
+  return NoSuchDeployment(unload->name());
 }
 
 HttpReply RefusedOrder(const absl::Status& status) {

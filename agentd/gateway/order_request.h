@@ -3,6 +3,7 @@
 // What the dashboard's page posts, as orders to the cluster; and what it is told of them. Pure.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,6 +30,11 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
                                                 size_t json_depth_max, const Principal& principal,
                                                 const std::vector<ServedModel>& served,
                                                 uint64_t now_unix_ms);
+
+// What an order to unload ends as whose key may not know of such a deployment, or where there is
+// none: key and name alone say so. Nullopt: the cluster says what becomes of it.
+std::optional<ApiError> CheckUnload(const Principal& principal, const ClusterOrder& order,
+                                    const std::vector<ServedModel>& served);
 
 // An order that was not carried out: the Reason's code, its message and, apart, its remedy.
 // {"error": {"message", "type", "param", "code", "remedy"}}

@@ -63,7 +63,7 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::AnswerOwnId(const Caller& ca
   if (parts_.guard.is_sure()) {
     parts_.members.HeardOwnIdElsewhere(identity.hostname(), caller.address);
   }
-  if (!discovery::AreTwoMachines(identity, parts_.own.identity())) {
+  if (!discovery::AreTwoAgents(identity, parts_.own.identity())) {
     return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeIdClash,
                         "the caller carries the node id of the node that it calls");
   }

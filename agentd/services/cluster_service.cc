@@ -100,9 +100,13 @@ void ClusterService::RegisterReading(RpcServer& server) {
         watches_.push_back(std::move(watch));
         RefreshFromCoordinator([this] { Tick(); });
       });
-  server.HandleUnary(kListModels, [this](const Caller&, v1::ListModelsRequest,
+  server.HandleUnary(kListModels, [this](const Caller& caller, v1::ListModelsRequest,
                                          Reply<v1::ListModelsResponse> reply) {
-    RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Models()); });
+    RefreshFromCoordinator([this, reply, known = parts_.caller_view.Watch(caller)] {
+      reply(parts_.reporter.Models([view = known()](const v1::Deployment& deployment) {
+        return view.Knows(deployment.name());
+      }));
+    });
   });
   server.HandleUnary(kVersion,
                      [this](const Caller&, v1::VersionRequest, Reply<v1::VersionResponse> reply) {
@@ -119,25 +123,34 @@ void ClusterService::RegisterReading(RpcServer& server) {
                       });
   server.HandleStream(
       kInfer, [this](const Caller& caller, v1::GenerateRequest request, ServerStream stream) {
-        const absl::Status may = TakeAsker(caller, &request);
-        if (!may.ok()) return stream.Finish(may);
-        ServeGenerate(parts_.dispatcher, stream, [&](auto on_chunk, auto on_done) {
-          return parts_.router.Route(std::move(request), std::move(on_chunk), std::move(on_done));
-        });
+        OnInfer(caller, std::move(request), std::move(stream));
       });
 }
 
 // Whoever may open this machine's socket may ask all models, as it may load them. An access file's
 // key has no tenant: it is told of others' models what a key of the HTTP API is told, and shares
-// prefixes with itself alone.
-absl::Status ClusterService::TakeAsker(const Caller& caller, v1::GenerateRequest* request) {
-  if (caller.key_id.empty()) return absl::OkStatus();
-  SetTenant(AskerOfKey("", caller.key_id), request);
-  const std::vector<ServedModel> served = parts_.router.ListModels();
-  const ServedModel* model = FindModel(served, request->deployment());
-  if (model == nullptr || model->tenant.empty()) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
-                      absl::StrCat("'", request->deployment(), "' is not loaded"));
+// prefixes with itself alone. What it may not ask goes the way of what does not exist, and both are
+// told with the same names.
+void ClusterService::OnInfer(const Caller& caller, v1::GenerateRequest request,
+                             ServerStream stream) {
+  std::function<absl::Status(const absl::Status&)> told = [](const absl::Status& status) {
+    return status;
+  };
+  if (!caller.key_id.empty()) {
+    SetTenant(AskerOfKey("", caller.key_id), &request);
+    const auto known = parts_.caller_view.Watch(caller);
+    told = [known, asked = request.deployment()](const absl::Status& status) {
+      const bool is_missing = ReasonOf(status).code() == reasons::kModelNotLoaded;
+      return is_missing ? EntryTable::NotLoaded(asked, known().Usable()) : status;
+    };
+    if (!known().MayUse(request.deployment())) request.set_deployment(kNoModel);
+  }
+  ServeGenerate(parts_.dispatcher, stream, [&](auto on_chunk, auto on_done) {
+    return parts_.router.Route(std::move(request), std::move(on_chunk),
+                               [told, on_done = std::move(on_done)](const absl::Status& status) {
+                                 on_done(status.ok() ? status : told(status));
+                               });
+  });
 }
 
 template <typename Request>
@@ -155,19 +168,37 @@ absl::Status ClusterService::TakeNames(const Caller& caller, Request* request) c
   return absl::OkStatus();
 }
 
+void ClusterService::OnPlanModel(const Caller& caller, v1::PlanModelRequest request,
+                                 Reply<v1::PlanResult> reply) {
+  if (absl::Status named = TakeNames(caller, &request); !named.ok()) return reply(named);
+  // Of a deployment that it may not know of only the name counts, as if there were none. Whom the
+  // coordinator would pass it on to asks the same nodes.
+  const KnownModels known = parts_.caller_view.Of(caller);
+  if (!known.knows_all() && !known.Knows(request.name_or_path())) {
+    PlanOrder order;
+    order.name_or_path = request.name_or_path();
+    return Plan(std::move(order), request.placement(), std::move(reply));
+  }
+  way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
+    Plan(OrderFor(request.name_or_path(), request.placement().tenant()), request.placement(),
+         reply);
+  });
+}
+
+void ClusterService::Plan(PlanOrder order, const v1::PlacementOptions& placement,
+                          Reply<v1::PlanResult> reply) {
+  order.placement = placement;
+  order.in_force = parts_.gang_controller.InForce();
+  parts_.planner.Plan(order, [reply = std::move(reply)](absl::StatusOr<PlanOutcome> outcome) {
+    if (!outcome.ok()) return reply(outcome.status());
+    reply(std::move(outcome->result));
+  });
+}
+
 void ClusterService::RegisterChanging(RpcServer& server) {
   server.HandleUnary(kPlanModel, [this](const Caller& caller, v1::PlanModelRequest request,
                                         Reply<v1::PlanResult> reply) {
-    if (absl::Status named = TakeNames(caller, &request); !named.ok()) return reply(named);
-    way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
-      PlanOrder order = OrderFor(request.name_or_path());
-      order.placement = request.placement();
-      order.in_force = parts_.gang_controller.InForce();
-      parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
-        if (!outcome.ok()) return reply(outcome.status());
-        reply(std::move(outcome->result));
-      });
-    });
+    OnPlanModel(caller, std::move(request), std::move(reply));
   });
   server.HandleStream(
       kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
@@ -463,11 +494,13 @@ void ClusterService::UnloadFor(const std::string& name, std::vector<std::string>
 }
 
 // What is served under this name may lie outside of all model folders: loaded by its path.
-PlanOrder ClusterService::OrderFor(const std::string& name) const {
+PlanOrder ClusterService::OrderFor(const std::string& name, const std::string& tenant) const {
   PlanOrder order;
   order.name_or_path = name;
   const v1::Deployment* present = parts_.replicator.desired().FindDeployment(name);
   if (present == nullptr) return order;
+  const std::string& owner = present->placement().tenant();
+  if (!tenant.empty() && !owner.empty() && owner != tenant) return order;
   if (!present->model_path().empty()) order.name_or_path = present->model_path();
   order.fingerprint = present->model_fingerprint();
   return order;

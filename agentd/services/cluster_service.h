@@ -13,6 +13,7 @@
 #include "agentd/gangs/deployment_planner.h"
 #include "agentd/gangs/gang_controller.h"
 #include "agentd/node/peer_channels.h"
+#include "agentd/services/caller_view.h"
 #include "agentd/services/coordinator_way.h"
 #include "agentd/services/generate_router.h"
 #include "agentd/services/load_watches.h"
@@ -51,6 +52,7 @@ class ClusterService {
     GenerateRouter& router;
     MemberWriter& member_writer;
     const NodeViews& views;
+    const CallerView& caller_view;
     std::string log_file;
   };
 
@@ -94,8 +96,11 @@ class ClusterService {
   // Puts names in the place of what the request names models by (remote_models.h).
   template <typename Request>
   absl::Status TakeNames(const transport::Caller& caller, Request* request) const;
-  // Whose the request is, and whether it may ask that model.
-  absl::Status TakeAsker(const transport::Caller& caller, v1::GenerateRequest* request);
+  void OnInfer(const transport::Caller& caller, v1::GenerateRequest request,
+               transport::ServerStream stream);
+  void OnPlanModel(const transport::Caller& caller, v1::PlanModelRequest request,
+                   Reply<v1::PlanResult> reply);
+  void Plan(PlanOrder order, const v1::PlacementOptions& placement, Reply<v1::PlanResult> reply);
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
   void PassLogsOn(const v1::LogsRequest& request, transport::PeerChannel& channel,
                   transport::ServerStream stream);
@@ -119,7 +124,8 @@ class ClusterService {
   // Says why nothing happens yet; false when nobody waits any more.
   bool WriteWaiting(const LoadAttempt& attempt, const std::string& why);
   void AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use);
-  PlanOrder OrderFor(const std::string& name) const;
+  // `tenant`: what of others' it would be for is not there.
+  PlanOrder OrderFor(const std::string& name, const std::string& tenant = "") const;
   bool KeepOptions(const std::string& name, v1::LoadModelRequest& request) const;
   bool HasGivenUp(const std::string& name) const;
   absl::Status NothingToUnload(const std::string& name) const;

@@ -149,7 +149,8 @@ v1::ClusterStatus StatusReporter::Status() const {
   return status;
 }
 
-v1::ListModelsResponse StatusReporter::Models() const {
+v1::ListModelsResponse StatusReporter::Models(
+    const std::function<bool(const v1::Deployment&)>& is_told) const {
   // By name and fingerprint: two nodes may hold different models under one name.
   std::map<std::pair<std::string, std::string>, v1::ModelEntry> entries;
   for (const NodeFacts& facts : parts_.views.All()) {
@@ -164,6 +165,7 @@ v1::ListModelsResponse StatusReporter::Models() const {
   }
   for (const v1::DeploymentStatus& status : Deployments()) {
     const v1::Deployment& deployment = status.deployment();
+    if (is_told && !is_told(deployment)) continue;
     v1::ModelEntry& entry = entries[{deployment.model_name(), deployment.model_fingerprint()}];
     entry.set_name(deployment.model_name());
     entry.set_fingerprint(deployment.model_fingerprint());

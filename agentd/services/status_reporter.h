@@ -42,7 +42,9 @@ class StatusReporter {
   v1::ClusterStatus Status() const;
   // As Status() lists them.
   std::vector<v1::Reason> Problems() const;
-  v1::ListModelsResponse Models() const;
+  // With those deployments that are to be told of; null: with all.
+  v1::ListModelsResponse Models(
+      const std::function<bool(const v1::Deployment&)>& is_told = nullptr) const;
   // A member, this node among them, whatever its state.
   bool Knows(const NodeId& node) const;
   std::vector<v1::DeploymentStatus> Deployments() const;

@@ -19,22 +19,19 @@ namespace {
 constexpr size_t kReplicasCountedMax = 1024;
 constexpr size_t kNamesShownMax = 8;
 
-absl::Status NotLoaded(const std::string& asked, const DesiredState& desired) {
-  if (const auto paused = PausedReason(desired); paused.has_value()) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, *paused);
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, deployment] : desired.deployments()) {
-    names.push_back(names.size() == kNamesShownMax ? "…" : name);
-    if (names.size() > kNamesShownMax) break;
-  }
+}  // namespace
+
+absl::Status EntryTable::NotLoaded(const std::string& asked,
+                                   const std::vector<std::string>& loaded) {
+  std::vector<std::string> names(
+      loaded.begin(),
+      loaded.begin() + static_cast<ptrdiff_t>(std::min(loaded.size(), kNamesShownMax)));
+  if (loaded.size() > kNamesShownMax) names.push_back("…");
   return ReasonStatus(
       absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
       absl::StrCat("no model '", asked.substr(0, 128), "' is loaded",
                    names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
 }
-
-}  // namespace
 
 bool EntryTable::IsWanted(const std::string& asked) const {
   return desired_.FindDeployment(DeploymentOfReplica(asked)) != nullptr;
@@ -49,7 +46,14 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked,
                                                    const std::vector<PromptStep>& prompt) const {
   const std::string deployment = DeploymentOfReplica(asked);
   const v1::Deployment* wanted = desired_.FindDeployment(deployment);
-  if (wanted == nullptr) return NotLoaded(asked, desired_);
+  if (wanted == nullptr) {
+    if (const auto paused = PausedReason(desired_); paused.has_value()) {
+      return ReasonStatus(absl::StatusCode::kUnavailable, *paused);
+    }
+    std::vector<std::string> loaded;
+    for (const auto& [name, one] : desired_.deployments()) loaded.push_back(name);
+    return NotLoaded(asked, loaded);
+  }
   static const Sent kNothing;
   std::vector<Choice> choices;
   for (uint32_t index = 0; index < std::clamp(wanted->replicas(), 1u, kReplicasMax); ++index) {

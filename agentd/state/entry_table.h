@@ -47,6 +47,8 @@ class EntryTable {
   // wanted; UNAVAILABLE with NOT_READY when it is and no replica of it has a place.
   absl::StatusOr<Entry> Find(const std::string& asked,
                              const std::vector<PromptStep>& prompt = {}) const;
+  // MODEL_NOT_LOADED, with the names of what there is.
+  static absl::Status NotLoaded(const std::string& asked, const std::vector<std::string>& loaded);
   // Whether there is more than one replica to choose from: only then its prompt matters.
   bool HasChoice(const std::string& asked) const;
   // Whether somebody wants it served.

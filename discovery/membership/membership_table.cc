@@ -80,6 +80,25 @@ bool AreTwoMachines(const v1::NodeIdentity& a, const v1::NodeIdentity& b) {
   return !a.machine().empty() && !b.machine().empty() && a.machine() != b.machine();
 }
 
+bool AreTwoAgents(const v1::NodeIdentity& a, const v1::NodeIdentity& b) {
+  if (AreTwoMachines(a, b)) return true;
+  if (a.machine().empty() || b.machine().empty()) return false;
+  const bool other_name = ComparableHostname(a.hostname()) != ComparableHostname(b.hostname());
+  // No address at all is an unplugged cable.
+  const auto shares = [&](const v1::NodeAddress& one) {
+    return std::any_of(b.addresses().begin(), b.addresses().end(),
+                       [&](const v1::NodeAddress& other) { return one.ip() == other.ip(); });
+  };
+  const bool other_place = !a.addresses().empty() && !b.addresses().empty() &&
+                           std::none_of(a.addresses().begin(), a.addresses().end(), shares);
+  return a.incarnation() == b.incarnation() ? other_name && other_place : other_name || other_place;
+}
+
+bool MembershipTable::IsRival(const v1::NodeIdentity& member, const v1::NodeIdentity& identity) {
+  return AreTwoMachines(member, identity) ||
+         (identity.incarnation() >= member.incarnation() && AreTwoAgents(member, identity));
+}
+
 std::string_view MembershipChangeName(MembershipChange change) {
   switch (change) {
     case MembershipChange::kJoined:
@@ -135,7 +154,7 @@ void MembershipTable::HearCandidate(const v1::NodeIdentity& identity, MonotonicT
   const auto member = members_.find(node);
   if (member != members_.end()) {
     const v1::NodeIdentity& known = member->second.member.identity;
-    const bool is_other = AreTwoMachines(known, identity);
+    const bool is_other = IsRival(known, identity);
     // A member that is there is not looked for elsewhere: what a beacon says is no proof.
     if (is_other && IsLive(member->second.member)) return;
     if (identity.incarnation() < known.incarnation() && !is_other) return;
@@ -182,7 +201,7 @@ MembershipEvents MembershipTable::HearMember(const v1::NodeIdentity& identity,
 
   Entry& entry = found->second;
   MembershipEvents events;
-  if (AreTwoMachines(entry.member.identity, identity)) {
+  if (IsRival(entry.member.identity, identity)) {
     if (IsLive(entry.member)) {
       HearRival(entry, identity, now, events);
     } else {
@@ -204,7 +223,7 @@ Admission MembershipTable::AdmissionOf(const v1::NodeIdentity& identity) const {
   const auto found = members_.find(NodeId(identity.node_id()));
   if (found == members_.end()) return Admission::kTaken;
   const Entry& entry = found->second;
-  if (!IsLive(entry.member) || !AreTwoMachines(entry.member.identity, identity)) {
+  if (!IsLive(entry.member) || !IsRival(entry.member.identity, identity)) {
     return Admission::kTaken;
   }
   return IsProven(entry) ? Admission::kRefused : Admission::kAsked;
@@ -232,7 +251,11 @@ void MembershipTable::HearRival(Entry& entry, const v1::NodeIdentity& identity, 
       absl::StrCat("node id ", identity.node_id().substr(0, 8), " is that of ",
                    NameAndAddress(entry.member.identity), ", which answers; ",
                    NameAndAddress(identity),
-                   " is another machine with the same id, a copy of its disk, and is refused"),
+                   AreTwoMachines(entry.member.identity, identity)
+                       ? " is another machine with the same id, a copy of its disk"
+                       : " is another agent with the same id and machine-id, a copy of its disk or "
+                         "container",
+                   ", and is refused"),
       identity.node_id());
   reason.set_remedy(NewIdentityRemedy(NameAndAddress(identity)));
   Clash(entry, std::move(reason), now, events);
@@ -325,7 +348,7 @@ void MembershipTable::Update(Entry& entry, const v1::NodeIdentity& identity,
   const NodeId node(identity.node_id());
   const v1::NodeIdentity orderly = Orderly(identity);
   const bool restarted = identity.incarnation() > member.identity.incarnation() ||
-                         AreTwoMachines(member.identity, identity);
+                         AreTwoAgents(member.identity, identity);
   const bool changed = !SameIdentity(orderly, member.identity);
   const bool renamed = identity.hostname() != member.identity.hostname();
   const bool upgraded = identity.agent_version() != member.identity.agent_version();

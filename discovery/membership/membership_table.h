@@ -6,11 +6,11 @@
 // address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A
 // *unknown node* was heard and can't be a member: another cluster's, or one without the secret.
 //
-// Members are told apart by NodeId alone: one node on many addresses is one node. Of two machines
-// that carry one id (a disk was copied) the one that is a member and answers keeps its place,
-// whatever the other's incarnation: the other is asked to wait, and is refused as soon as the first
-// was heard in a way that only an agent which lives can be. One that does not answer is dead in the
-// end, and its place free.
+// Members are told apart by NodeId alone: one node on many addresses is one node. Of two agents
+// that carry one id (a disk or a container was copied) the one that is a member and answers keeps
+// its place, whatever the other's incarnation and whatever either says of its machine: the other
+// is asked to wait, and is refused as soon as the first was heard in a way that only an agent which
+// lives can be. One that does not answer is dead in the end, and its place free.
 //
 // A dead member stays listed, and counts for nothing. All three lists are bounded; what makes room
 // is the longest left, then the longest dead; a live member never does.
@@ -47,6 +47,10 @@ std::string NewIdentityRemedy(const std::string& where);
 std::string NameAndAddress(const v1::NodeIdentity& identity);
 // Both name their machine, and these are two.
 bool AreTwoMachines(const v1::NodeIdentity& a, const v1::NodeIdentity& b);
+// They may run at the same time: on two machines; or on what says that it is one machine, as copies
+// of a container or image do, but elsewhere. One that was started again is elsewhere when it has
+// another name or shares no address with its former run; one and the same run when it has both.
+bool AreTwoAgents(const v1::NodeIdentity& a, const v1::NodeIdentity& b);
 
 enum class MembershipChange {
   kJoined,     // a new member
@@ -178,6 +182,8 @@ class MembershipTable {
     MonotonicTime last_heard;
   };
 
+  // `identity` is of another agent than the member, which may still run, and no echo of the past.
+  static bool IsRival(const v1::NodeIdentity& member, const v1::NodeIdentity& identity);
   static Whereabouts WhereaboutsOf(const v1::NodeIdentity& identity);
   MembershipEvents AddMember(const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
                              MonotonicTime now);

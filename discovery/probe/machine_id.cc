@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "discovery/probe/link_facts.h"
 #include "discovery/probe/linux_files.h"
 #include "discovery/probe/node_probe.h"
@@ -70,6 +73,25 @@ std::vector<std::string> PermanentAddresses(const std::string& root) {
   return addresses;
 }
 
+// What tells this container from others of its image: where its root comes from, which a restart of
+// the container keeps. Empty where "/" is a file system of its own.
+std::string ContainerRoot(const std::string& root) {
+  // "36 35 98:0 /root /mount/point options - type source super-options" (proc(5)).
+  for (const absl::string_view line :
+       absl::StrSplit(ReadFile(root + "/proc/self/mountinfo"), '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ');
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (fields.size() < 5 || fields[4] != "/" || fields.end() - dash < 4) continue;
+    std::string told;
+    if (fields[3] != "/") told = std::string(fields[3]);
+    for (const absl::string_view option : absl::StrSplit(*(dash + 3), ',')) {
+      if (absl::StartsWith(option, "upperdir=")) absl::StrAppend(&told, ";", option);
+    }
+    return told;
+  }
+  return "";
+}
+
 std::string DigestOf(const std::string& salted) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), digest.data());
@@ -87,7 +109,9 @@ std::string LinuxMachineId(const std::string& root) {
     for (const std::string& address : PermanentAddresses(root))
       absl::StrAppend(&made, address, ",");
   }
-  return installed.empty() && made.empty() ? "" : absl::StrCat(installed, "/", made);
+  const std::string container = ContainerRoot(root);
+  if (installed.empty() && made.empty() && container.empty()) return "";
+  return absl::StrCat(installed, "/", made, container.empty() ? "" : "/", container);
 }
 
 std::string MachineMark(const std::string& machine_id, const NodeId& node) {

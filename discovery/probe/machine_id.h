@@ -7,7 +7,8 @@
 // the disk, and what the firmware knows (DMI's product_uuid) is root's to read, lies on some boards
 // and is missing on others. So all that differs is mixed: machine-id, product_uuid or the device
 // tree's serial number and, where neither can be read, the permanent addresses of wired interfaces
-// that are no USB ones (docks come and go, Wi-Fi invents addresses).
+// that are no USB ones (docks come and go, Wi-Fi invents addresses). Containers of one image on one
+// host share all of these; there, where the root's own files lie is mixed in, too.
 //
 // It need not be stable for ever: a machine whose id changed looks at its next start whether its
 // former self still answers, which takes some seconds and a line in the log.

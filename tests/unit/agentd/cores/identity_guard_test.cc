@@ -163,6 +163,39 @@ TEST(IdentityGuard, NewsOfItselfOrOfAnotherNodeRefusesNobody) {
   EXPECT_EQ(guard.standing(), Standing::kLooking);
 }
 
+// Copies of a container carry the machine-id, too.
+v1::NodeIdentity CopyHere(uint64_t incarnation) {
+  v1::NodeIdentity copy = Self(kElsewhere, incarnation);
+  copy.set_machine(kHere);
+  return copy;
+}
+
+TEST(IdentityGuard, ACopyThatSaysItIsTheSameMachineYieldsToWhoeverRuns) {
+  IdentityGuard copy(kHere, {}, kStart);
+  copy.SetSelf(CopyHere(7));
+  EXPECT_TRUE(copy.is_sure()) << "it might be a restart";
+  EXPECT_TRUE(copy.OnRefused(Self(kHere, 6)));
+  EXPECT_EQ(copy.standing(), Standing::kRefused);
+  const v1::Reason reason = *copy.Problem();
+  EXPECT_EQ(reason.code(), "NODE_ID_CLASH");
+  EXPECT_NE(reason.message().find("weaver-1 (10.0.0.1:7000), which answers"), std::string::npos);
+  EXPECT_NE(reason.message().find("machine-id"), std::string::npos) << reason.message();
+  EXPECT_NE(reason.remedy().find("on weaver-9"), std::string::npos) << reason.remedy();
+  EXPECT_NE(reason.remedy().find("--new-identity"), std::string::npos) << reason.remedy();
+  // Whom it was copied from stays, whoever says what.
+  IdentityGuard first = Guard(kHere);
+  first.OnTaken(Id('b'));
+  EXPECT_FALSE(first.OnRefused(CopyHere(7)));
+  EXPECT_TRUE(first.KeepsPlace());
+  EXPECT_TRUE(first.Problem().has_value()) << "it tells of the copy";
+}
+
+TEST(IdentityGuard, ItsFormerRunAtTheSamePlaceRefusesNobody) {
+  IdentityGuard guard = Guard(kHere);
+  EXPECT_FALSE(guard.OnRefused(Self(kHere, 5)));
+  EXPECT_TRUE(guard.is_sure());
+}
+
 TEST(IdentityGuard, OneThatHasJustStartedYieldsToWhoeverRuns) {
   IdentityGuard guard = Guard(kHere);
   EXPECT_FALSE(guard.KeepsPlace());

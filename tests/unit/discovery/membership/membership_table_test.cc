@@ -409,6 +409,62 @@ TEST(MembershipTable, ACopyOfALiveMemberIsRefusedWhateverItsIncarnation) {
   EXPECT_EQ(table.Problems(kStart + seconds(3)).size(), 1u);
 }
 
+// Copies of a container or image carry one machine-id, too: they are on one machine for all that
+// they say.
+TEST(MembershipTable, ACopyThatSaysItIsTheSameMachineIsRefusedToo) {
+  const auto member = OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), 'm');
+  for (const auto& copy : {
+           OnMachine(Identity(kB, 6, "weaver-2", {Address("10.0.0.9")}), 'm'),
+           OnMachine(Identity(kB, 6, "weaver-9", {Address("10.0.0.2")}), 'm'),
+           OnMachine(Identity(kB, 5, "weaver-9", {Address("10.0.0.9")}), 'm'),
+       }) {
+    MembershipTable table = Table();
+    table.HearMember(member, nullptr, kStart);
+    EXPECT_THAT(Names(table.HearMember(copy, nullptr, kStart + seconds(1))), IsEmpty());
+    EXPECT_EQ(table.AdmissionOf(copy), Admission::kAsked);
+    table.HearCandidate(copy, kStart + seconds(1));
+    EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.2"));
+    table.HearMember(member, nullptr, kStart + milliseconds(1200), kStart + milliseconds(1100));
+    EXPECT_THAT(Names(table.HearMember(copy, nullptr, kStart + seconds(2))),
+                ElementsAre("id_clash"));
+    EXPECT_EQ(table.AdmissionOf(copy), Admission::kRefused);
+    EXPECT_EQ(table.AdmissionOf(member), Admission::kTaken);
+    const v1::Reason reason = table.Problems(kStart + seconds(3))[0];
+    EXPECT_NE(reason.message().find("machine-id"), std::string::npos) << reason.message();
+    EXPECT_NE(reason.remedy().find("--new-identity"), std::string::npos) << reason.remedy();
+    EXPECT_EQ(table.Find(NodeId(kB))->identity.hostname(), "weaver-2");
+    // When the first is dead its place is free.
+    table.SetState(NodeId(kB), v1::NODE_STATE_DEAD, Dead(), kStart + seconds(9));
+    table.HearMember(copy, nullptr, kStart + seconds(10));
+    EXPECT_EQ(table.Find(NodeId(kB))->identity.hostname(), copy.hostname());
+    EXPECT_EQ(table.AdmissionOf(copy), Admission::kTaken);
+  }
+}
+
+TEST(MembershipTable, ARestartWhereItWasIsTakenAtOnce) {
+  const auto before =
+      OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2"), Address("10.1.0.2")}), 'm');
+  for (auto after : {
+           Identity(kB, 6, "weaver-2", {Address("10.0.0.2"), Address("10.1.0.2")}),
+           Identity(kB, 6, "weaver-2", {Address("10.1.0.2")}),
+           Identity(kB, 6, "Weaver-2.local", {}),
+       }) {
+    MembershipTable table = Table();
+    table.HearMember(before, nullptr, kStart);
+    after.set_control_port(7123);
+    EXPECT_THAT(Names(table.HearMember(OnMachine(after, 'm'), nullptr, kStart + seconds(1))),
+                ElementsAre("restarted"));
+  }
+  // What its former run said comes late, from wherever that was.
+  MembershipTable table = Table();
+  table.HearMember(before, nullptr, kStart);
+  table.HearMember(OnMachine(Identity(kB, 6, "weaver-2", {Address("10.0.0.2")}), 'm'), nullptr,
+                   kStart + seconds(1));
+  const auto echo = OnMachine(Identity(kB, 4, "weaver-2", {Address("10.9.0.2")}), 'm');
+  EXPECT_THAT(Names(table.HearMember(echo, nullptr, kStart + seconds(2))), IsEmpty());
+  EXPECT_EQ(table.AdmissionOf(echo), Admission::kTaken);
+}
+
 TEST(MembershipTable, BeaconsOfACopyMoveNobody) {
   MembershipTable table = Table();
   table.HearMember(OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), 'm'), nullptr,

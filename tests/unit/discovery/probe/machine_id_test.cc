@@ -54,6 +54,30 @@ TEST_F(MachineIdTest, ACopiedDiskInAnotherMachineIsAnother) {
   EXPECT_EQ(Id(), by_firmware) << "what the firmware says outlives a network card";
 }
 
+TEST_F(MachineIdTest, ContainersOfOneImageOnOneHostAreTwo) {
+  Put("/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4");
+  Put("/proc/self/mountinfo",
+      "24 29 0:22 / /proc rw - proc proc rw\n29 1 8:1 / / rw,noatime shared:1 - ext4 /dev/sda1 rw");
+  const std::string on_host = Id();
+  const auto in = [&](const std::string& layer) {
+    Put("/proc/self/mountinfo",
+        "812 720 0:60 / / rw - overlay overlay rw,lowerdir=/o/l/A:/o/l/B,upperdir=/o/" + layer +
+            "/diff,workdir=/o/" + layer + "/work");
+    return Id();
+  };
+  const std::string first = in("c1");
+  EXPECT_NE(first, on_host);
+  EXPECT_NE(in("c2"), first);
+  EXPECT_EQ(in("c1"), first) << "a container that is started again is the same";
+  // Containers of other makers are folders of the host.
+  Put("/proc/self/mountinfo", "29 1 8:1 /var/lib/lxc/one/rootfs / rw - ext4 /dev/sda1 rw");
+  const std::string lxc = Id();
+  Put("/proc/self/mountinfo", "29 1 8:1 /var/lib/lxc/two/rootfs / rw - ext4 /dev/sda1 rw");
+  EXPECT_NE(Id(), lxc);
+  Put("/proc/self/mountinfo", "29 1 8:1 / / rw\n - \n\n29");
+  EXPECT_EQ(Id(), on_host) << "what can't be read tells nothing";
+}
+
 TEST_F(MachineIdTest, WhatComesAndGoesIsLeftOut) {
   Put("/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4");
   const std::string before = Id();

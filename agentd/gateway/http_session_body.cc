@@ -1,0 +1,130 @@
+// How a request's body comes: when there is room for it, and no slower than may be.
+
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/asio_names.h"
+#include "agentd/gateway/http_session.h"
+
+namespace macrame::agentd {
+namespace {
+
+// How often a body is looked at, and a gateway that stops is noticed.
+constexpr std::chrono::milliseconds kBodyStepMs{250};
+constexpr int kBodiesRetrySeconds = 2;
+
+ApiError NoRoom(size_t bytes_max) {
+  ApiError error =
+      HttpError(503,
+                absl::StrCat("This gateway receives and answers requests of ", bytes_max >> 20,
+                             " MiB already, or of half of it from this client. Try again in ",
+                             kBodiesRetrySeconds, " s, with fewer large requests at once."),
+                "bodies_busy");
+  error.retry_after_seconds = kBodiesRetrySeconds;
+  return error;
+}
+
+ApiError TooSlow() {
+  return HttpError(408,
+                   absl::StrCat("The request's body came too slowly: less than ", kBodyFloor,
+                                " bytes a second, or ", kBodyFloorWhileOthersWait >> 10,
+                                " KiB a second while others wait to send theirs, or not whole in "
+                                "time. Send it anew."),
+                   "body_too_slow");
+}
+
+}  // namespace
+
+// Looks at a body while it is read.
+struct HttpSession::BodyWatch : std::enable_shared_from_this<BodyWatch> {
+  BodyWatch(net::io_context& io, HttpSession* reading, Clock::time_point end)
+      : timer(io), session(reading), until(end) {}
+
+  void Look() {
+    timer.expires_after(std::min<Clock::duration>(kBodyStepMs, until - Clock::now()));
+    timer.async_wait([self = shared_from_this()](beast::error_code) {
+      if (self->session == nullptr) return;
+      self->is_too_slow = Clock::now() >= self->until || self->session->body_place_->IsTooSlow();
+      if (!self->is_too_slow) return self->Look();
+      beast::error_code ignored;
+      self->session->stream_.socket().cancel(ignored);
+    });
+  }
+  void End() {
+    session = nullptr;
+    timer.cancel();
+  }
+
+  net::steady_timer timer;
+  HttpSession* session;  // null: it is read no more
+  const Clock::time_point until;
+  bool is_too_slow = false;
+};
+
+net::awaitable<bool> HttpSession::AwaitBodyRoom() {
+  const auto announced = parser_->content_length();
+  const size_t bytes_max = state_->options.body_bytes_max;
+  const size_t bytes = announced.has_value() ? std::min<size_t>(*announced, bytes_max) : bytes_max;
+  const std::string& key_id = own_backend_->principal().key_id;
+  BodyBudget::Sender sender;
+  sender.client = key_id.empty() ? address_ : absl::StrCat("key ", key_id);
+  sender.is_stranger = key_id.empty() && !IsFromLoopback();
+  body_place_.emplace(state_, sender, bytes);
+  net::steady_timer pause(*state_->io);
+  const Clock::time_point until = Clock::now() + state_->options.body_wait_ms;
+  state_->bodies.Await(body_place_->id(), &pause);
+  while (!body_place_->HasRoom() && Clock::now() < until && !state_->stopping && !has_left_) {
+    pause.expires_after(std::min<Clock::duration>(kBodyStepMs, until - Clock::now()));
+    co_await pause.async_wait(kAwait);
+  }
+  state_->bodies.StopWaiting(body_place_->id());
+  if (has_left_ || state_->stopping) co_return false;
+  if (body_place_->HasRoom()) co_return true;
+  body_place_.reset();
+  keep_alive_ = false;
+  co_await SendError(NoRoom(state_->options.bodies_bytes_max));
+  co_return false;
+}
+
+net::awaitable<bool> HttpSession::ReadBody() {
+  if (BodyIsUnread()) {
+    const bool has_room = co_await AwaitBodyRoom();
+    if (!has_room) co_return false;
+  }
+  if (beast::iequals(parser_->get()[http::field::expect], "100-continue") && BodyIsUnread()) {
+    const bool written = co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!written) co_return false;
+  }
+  beast::error_code error;
+  bool is_too_slow = false;
+  if (BodyIsUnread()) {
+    auto watch =
+        std::make_shared<BodyWatch>(*state_->io, this, Clock::now() + state_->options.body_ms);
+    watch->Look();
+    stream_.expires_never();
+    while (!error && !parser_->is_done()) {
+      auto [failure, size] = co_await http::async_read_some(stream_, buffer_, *parser_, kAwait);
+      error = failure;
+      body_place_->NoteReceived(parser_->get().body().size());
+    }
+    watch->End();
+    is_too_slow = watch->is_too_slow;
+  }
+  record_.bytes_received = parser_->get().body().size();
+  record_.read = Clock::now();
+  if (!error) {
+    if (body_place_.has_value()) body_place_->NoteWhole(record_.bytes_received);
+    is_waiting_ = false;
+    co_return true;
+  }
+  if (is_too_slow) {
+    keep_alive_ = false;
+    co_await SendError(TooSlow());
+  } else {
+    co_await RefuseUnreadable(error);
+  }
+  co_return false;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,105 @@
+#include "agentd/services/caller_view.h"
+
+#include <google/protobuf/message.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+namespace macrame::agentd {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::MessageLite;
+using transport::Caller;
+using transport::RpcServer;
+using transport::ServerStream;
+
+// What a caller is answered, without what it may not know.
+class ViewedCall final : public ServerStream::Call {
+ public:
+  ViewedCall(ServerStream stream, std::function<KnownModels()> known)
+      : stream_(std::move(stream)), known_(std::move(known)) {}
+
+  bool Write(const MessageLite& message) override { return stream_.Write(*Told(message)); }
+  void Answer(const MessageLite& message) override { stream_.Answer(*Told(message)); }
+  void Finish(const absl::Status& status) override { stream_.Finish(known_().Filter(status)); }
+  void OnCancel(std::function<void()> on_cancel) override {
+    stream_.OnCancel(std::move(on_cancel));
+  }
+
+ private:
+  std::shared_ptr<const MessageLite> Told(const MessageLite& message) const {
+    const auto* whole = dynamic_cast<const Message*>(&message);
+    // As it is: whoever writes it keeps it for as long as that takes.
+    const std::shared_ptr<const MessageLite> as_it_is(std::shared_ptr<void>(), &message);
+    if (whole == nullptr || KnownModels::IsLeftAlone(*whole)) return as_it_is;
+    const KnownModels known = known_();
+    if (known.knows_all()) return as_it_is;
+    std::shared_ptr<Message> told(whole->New());
+    told->CopyFrom(*whole);
+    known.Filter(told.get());
+    return told;
+  }
+
+  const ServerStream stream_;
+  const std::function<KnownModels()> known_;
+};
+
+// Servers take methods with their types alone from everybody else; what stands before a server
+// hands on what it was itself given.
+struct Door : RpcServer {
+  using RpcServer::HandleAny;
+};
+
+}  // namespace
+
+std::function<KnownModels()> CallerView::Watch(const Caller& caller) const {
+  if (caller.key_id.empty()) return [] { return KnownModels::All(); };
+  const auto& keys = parts_.replicator.desired().api_keys();
+  const auto key = keys.find(caller.key_id);
+  std::set<std::string> on_disk;
+  for (const NodeFacts& facts : parts_.views.All()) {
+    if (facts.inventory == nullptr) continue;
+    for (const v1::LocalModel& model : facts.inventory->models()) on_disk.insert(model.name());
+  }
+  return [principal = key == keys.end() ? Principal() : PrincipalOf(key->second),
+          access = parts_.access, on_disk = std::move(on_disk)] {
+    return KnownModels(principal, access->owners(), on_disk);
+  };
+}
+
+void CallerView::NoteState() {
+  std::map<std::string, std::string> tenants;
+  const DesiredState& desired = parts_.replicator.desired();
+  for (const auto* models : {&desired.stopped(), &desired.deployments()}) {
+    for (const auto& [name, deployment] : *models) tenants[name] = deployment.placement().tenant();
+  }
+  parts_.access->SetModels(std::move(tenants));
+}
+
+absl::StatusOr<int> ViewedServer::StartTcp(const std::string& ip, int port,
+                                           std::shared_ptr<grpc::ServerCredentials> credentials,
+                                           bool plain) {
+  return server_.StartTcp(ip, port, std::move(credentials), plain);
+}
+
+absl::Status ViewedServer::UseCredentials(std::shared_ptr<grpc::ServerCredentials> credentials) {
+  return server_.UseCredentials(std::move(credentials));
+}
+
+void ViewedServer::HandleAny(std::string_view method, Access access, Remote remote,
+                             std::function<MessagePtr()> make, AnyHandler handler) {
+  const auto handle_any = &Door::HandleAny;
+  (server_.*handle_any)(method, access, remote, std::move(make),
+                        [view = &view_, handler = std::move(handler)](
+                            const Caller& caller, MessagePtr request, ServerStream stream) {
+                          if (caller.key_id.empty())
+                            return handler(caller, std::move(request), std::move(stream));
+                          auto viewed =
+                              std::make_shared<ViewedCall>(std::move(stream), view->Watch(caller));
+                          handler(caller, std::move(request), ServerStream(std::move(viewed)));
+                        });
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,153 @@
+// Bodies that come slowly, or many at once, over real connections: what they take is bounded, and
+// others are served meanwhile.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/gateway.h"
+#include "tests/unit/agentd/gateway/fake_backend.h"
+#include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "transport/descriptor_limit.h"
+
+namespace macrame::agentd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr char kTiny[] = R"({"model":"tiny","messages":[{"role":"user","content":"hi"}]})";
+constexpr size_t kMiB = 1024 * 1024;
+
+// Of this process; 0: this system does not tell.
+size_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string HeadFor(size_t bytes) {
+  return absl::StrCat(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+      "Content-Length: ", bytes, "\r\n\r\n");
+}
+
+// A whole chat of so many bytes.
+std::string ChatOf(size_t bytes) {
+  const std::string begin = R"({"model":"manual","messages":[{"role":"user","content":")";
+  const std::string end = R"("}]})";
+  return begin + std::string(bytes - begin.size() - end.size(), 'x') + end;
+}
+
+class GatewayBodiesTest : public ::testing::Test {
+ protected:
+  void Start(GatewayOptions options = {}) {
+    options.port = 0;
+    auto gateway = Gateway::Start(options, &backend_);
+    ASSERT_TRUE(gateway.ok()) << gateway.status();
+    gateway_ = *std::move(gateway);
+  }
+  RawResponse Ask(const std::string& bytes) {
+    RawHttpClient client(gateway_->port());
+    client.Send(bytes);
+    return client.ReadResponse();
+  }
+  static std::string CodeOf(const RawResponse& response) {
+    return nlohmann::json::parse(response.body)["error"]["code"];
+  }
+
+  void Finish(size_t call_index) {
+    const auto call = backend_.WaitForCall(call_index);
+    ASSERT_NE(call, nullptr);
+    call->Text("ok");
+    call->Finish(v1::FINISH_REASON_STOP, 1, 1);
+    call->Done(absl::OkStatus());
+  }
+
+  FakeBackend backend_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(GatewayBodiesTest, HundredsOfSlowBodiesTakeNoMoreThanTheBudget) {
+  if (transport::RaiseDescriptorLimit() < 1000) GTEST_SKIP() << "too few descriptors";
+  GatewayOptions options;
+  options.bodies_bytes_max = 16 * kMiB;
+  Start(options);
+  Ask(ChatPost(kTiny));
+  const size_t before = ResidentBytes();
+  // Each announces 4 MiB and sends what its socket takes of the first half.
+  std::vector<std::unique_ptr<RawHttpClient>> slow;
+  const std::string part(64 * 1024, 'x');
+  for (int i = 0; i < 300; ++i) {
+    slow.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
+    slow.back()->Send(HeadFor(4 * kMiB) + part);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(Ask(ChatPost(kTiny)).status, 200) << "a small one is served all the same";
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(5));
+  const size_t after = ResidentBytes();
+  EXPECT_LT(after, before + 40 * kMiB) << "300 bodies of 4 MiB";
+}
+
+TEST_F(GatewayBodiesTest, ABodyThatTricklesIsToldSo) {
+  GatewayOptions options;
+  options.body_ms = milliseconds(300);
+  Start(options);
+  RawHttpClient client(gateway_->port());
+  client.Send(HeadFor(1000) + "{");
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 408);
+  EXPECT_EQ(CodeOf(response), "body_too_slow");
+  EXPECT_TRUE(client.WaitForClose());
+}
+
+TEST_F(GatewayBodiesTest, WhoFindsNoRoomIsToldWhenToTryAgain) {
+  GatewayOptions options;
+  options.bodies_bytes_max = 1;  // as few as may be: four bodies
+  options.body_bytes_max = 256 * 1024;
+  options.body_wait_ms = milliseconds(200);
+  Start(options);
+  // One address may hold half, and of that three quarters by large ones: one of these, while it is
+  // answered.
+  RawHttpClient first(gateway_->port());
+  const std::string large = ChatOf(250 * 1024);
+  first.Send(HeadFor(large.size()) + large);
+  ASSERT_NE(backend_.WaitForCall(0), nullptr);
+  RawHttpClient second(gateway_->port());
+  second.Send(HeadFor(large.size()) + large);
+  const RawResponse refused = second.ReadResponse();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(CodeOf(refused), "bodies_busy");
+  EXPECT_EQ(refused.headers.at("retry-after"), "2");
+  EXPECT_EQ(Ask(ChatPost(kTiny)).status, 200);
+  // Room comes with the end of what held it, also to who waits already.
+  RawHttpClient third(gateway_->port());
+  third.Send(HeadFor(large.size()) + large);
+  Finish(0);
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  Finish(2);
+  EXPECT_EQ(third.ReadResponse().status, 200);
+}
+
+TEST_F(GatewayBodiesTest, AFastLargeBodyPasses) {
+  Start();
+  const std::string large = ChatOf(kMiB);
+  RawHttpClient client(gateway_->port());
+  client.Send(HeadFor(large.size()) + large);
+  const auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  EXPECT_GT(call->request.messages(0).content().size(), kMiB - 200);
+  Finish(0);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,213 @@
+// What others' models are answered as, by every request that names or lists models: as what does
+// not exist, word for word.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "agentd/gateway/gateway.h"
+#include "proto/reasons.h"
+#include "tests/unit/agentd/gateway/fake_backend.h"
+#include "tests/unit/agentd/gateway/raw_http_client.h"
+
+namespace macrame::agentd {
+namespace {
+
+const std::string kSecret(64, 'c');
+constexpr char kAsker[] = "000000000001";      // infer and read, of no tenant
+constexpr char kLaw[] = "000000000002";        // infer and read, of the tenant law
+constexpr char kArtOrders[] = "000000000003";  // operate, of the tenant art
+constexpr char kOperator[] = "000000000004";
+
+// "law-chat" is the tenant law's; "loading" is everybody's, and its failure names law's.
+class TenantsBackend : public FakeBackend {
+ public:
+  std::vector<ServedModel> ListModels() override {
+    return {{"law-chat", 1, 4096, "law"}, {"narrow", 2, 4096}, {"tiny", 3, 4096}};
+  }
+  std::map<std::string, std::string> Aliases() override {
+    return {{"law-best", "law-chat"}, {"gone-best", "was-unloaded"}, {"open-best", "tiny"}};
+  }
+  std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
+                                              DoneCallback on_done) override {
+    const std::string name = request.deployment();
+    if (name == "tiny" || name == "law-chat" || name == "law-chat#1") {
+      return FakeBackend::StartGenerate(std::move(request), std::move(on_chunk),
+                                        std::move(on_done));
+    }
+    auto call =
+        std::make_shared<FakeCall>(std::move(request), std::move(on_chunk), std::move(on_done));
+    call->Done(name == "narrow"
+                   ? ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
+                                  "law-chat#2 holds the memory; unload law-chat")
+                   : ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                                  "no such model; loaded: law-chat, tiny"));
+    return call;
+  }
+};
+
+class GatewayTenantsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::map<std::string, v1::ApiKey> keys;
+    const auto add = [&](const char* id, std::vector<std::string> scopes, const char* tenant) {
+      keys[id].set_id(id);
+      keys[id].set_secret_digest(KeyDigest(kSecret));
+      keys[id].set_tenant(tenant);
+      for (const std::string& scope : scopes) keys[id].add_scopes(scope);
+    };
+    add(kAsker, {"infer", "read"}, "");
+    add(kLaw, {"infer", "read"}, "law");
+    add(kArtOrders, {"operate"}, "art");
+    add(kOperator, {"operate"}, "");
+    auto access = std::make_shared<GatewayAccess>();
+    access->SetKeys(keys);
+    GatewayOptions options;
+    options.port = 0;
+    options.aliases = ModelAliases({"gpt-law=law-chat", "gpt-l*=law-chat#2", "gpt-none=no-such"});
+    options.ask_status = [](const auto& told) {
+      v1::ClusterStatus status;
+      for (const char* name : {"law-chat", "tiny"}) {
+        auto& deployment = *status.add_deployments();
+        deployment.mutable_deployment()->set_name(name);
+        deployment.add_ranks()->set_deployment(absl::StrCat(name, "#2"));
+      }
+      *status.add_problems() = MakeReason(reasons::kMemoryShort, "'law-chat' is not served");
+      told(status);
+    };
+    options.latencies = [] {
+      return std::make_shared<const std::string>(
+          R"({"models":[{"model":"law-chat"},{"model":"tiny"}]})");
+    };
+    options.metrics = [](const std::string&, const auto& reply) {
+      reply({"text/plain",
+             "# TYPE a gauge\na{model=\"law-chat\"} 1\na{model=\"tiny\"} 2\n"
+             "b{model_name=\"law-chat\",engine=\"0\"} 3\n"});
+    };
+    options.give_order = [](const Orderer&, const ClusterOrder& order, const auto& done) {
+      if (const auto* unload = std::get_if<v1::UnloadModelRequest>(&order)) {
+        return done(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                                 absl::StrCat("no model is served as '", unload->name(),
+                                              "'; served are: law-chat, tiny")));
+      }
+      auto plan = std::make_shared<v1::PlanResult>();
+      plan->add_evicted("law-chat");
+      plan->add_evicted("tiny");
+      *plan->mutable_failure() = MakeReason(reasons::kMemoryShort, "law-chat has 4 GiB");
+      done(plan);
+    };
+    auto gateway = Gateway::Start(options, &backend_, access);
+    ASSERT_TRUE(gateway.ok()) << gateway.status();
+    gateway_ = *std::move(gateway);
+  }
+
+  RawResponse Send(const char* key, const std::string& method, const std::string& path,
+                   const std::string& body = "") {
+    RawHttpClient client(gateway_->port());
+    client.Send(absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: localhost\r\n",
+                             "x-request-id: r1\r\nAuthorization: Bearer ",
+                             FormatApiKey(key, kSecret), "\r\nContent-Type: application/json\r\n",
+                             "Content-Length: ", body.size(), "\r\n\r\n", body));
+    return client.ReadResponse();
+  }
+
+  TenantsBackend backend_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+struct Call {
+  const char* method;
+  const char* path;  // MODEL stands for the name
+  const char* body;
+};
+constexpr Call kCalls[] = {
+    {"POST", "/v1/chat/completions",
+     R"({"model":"MODEL","messages":[{"role":"user","content":"a"}]})"},
+    {"POST", "/v1/chat/completions",
+     R"({"model":"MODEL","stream":true,"messages":[{"role":"user","content":"a"}]})"},
+    {"POST", "/v1/completions", R"({"model":"MODEL","prompt":"a"})"},
+    {"POST", "/v1/embeddings", R"({"model":"MODEL","input":"a"})"},
+    {"POST", "/v1/messages",
+     R"({"model":"MODEL","max_tokens":2,"messages":[{"role":"user","content":"a"}]})"},
+    {"POST", "/v1/messages/count_tokens",
+     R"({"model":"MODEL","messages":[{"role":"user","content":"a"}]})"},
+    {"POST", "/v1/responses", R"({"model":"MODEL","input":"a"})"},
+    {"POST", "/api/chat", R"({"model":"MODEL","messages":[{"role":"user","content":"a"}]})"},
+    {"POST", "/api/chat", R"({"model":"MODEL","messages":[]})"},
+    {"POST", "/api/generate", R"({"model":"MODEL","prompt":"a"})"},
+    {"POST", "/api/generate", R"({"model":"MODEL"})"},
+    {"POST", "/api/embed", R"({"model":"MODEL","input":"a"})"},
+    {"POST", "/api/embeddings", R"({"model":"MODEL","prompt":"a"})"},
+    {"POST", "/api/show", R"({"model":"MODEL"})"},
+    {"POST", "/tokenize", R"({"model":"MODEL","prompt":"a"})"},
+    {"POST", "/detokenize", R"({"model":"MODEL","tokens":[1]})"},
+    {"GET", "/v1/models/MODEL", ""},
+};
+
+TEST_F(GatewayTenantsTest, OthersModelsAreAnsweredAsThoseThatDoNotExist) {
+  for (const Call& call : kCalls) {
+    const auto answer = [&](const std::string& model) {
+      const bool in_path = std::string(call.method) == "GET";
+      const std::string name = in_path ? absl::StrReplaceAll(model, {{"#", "%23"}}) : model;
+      const RawResponse response =
+          Send(kAsker, call.method, absl::StrReplaceAll(call.path, {{"MODEL", name}}),
+               absl::StrReplaceAll(call.body, {{"MODEL", name}}));
+      return absl::StrCat(response.status, " ",
+                          absl::StrReplaceAll(response.body, {{model, "MODEL"}}));
+    };
+    const std::string missing = answer("no-such");
+    EXPECT_FALSE(absl::StrContains(missing, "law")) << call.path << missing;
+    EXPECT_TRUE(absl::StartsWith(missing, "404")) << call.path << missing;
+    // By its own name, its replicas' and every alias, of the cluster and of this gateway.
+    for (const char* name : {"law-chat", "law-chat#1", "law-chat#2", "law-best", "gpt-law",
+                             "gpt-lx", "gone-best", "gpt-none"}) {
+      EXPECT_EQ(answer(name), missing) << call.path << " " << name;
+    }
+  }
+}
+
+TEST_F(GatewayTenantsTest, NoListAndNoErrorNamesOthersModels) {
+  for (const char* path : {"/v1/models", "/api/tags", "/api/ps", "/metrics",
+                           "/dashboard/api/snapshot", "/dashboard/api/latency"}) {
+    const RawResponse told = Send(kAsker, "GET", path);
+    EXPECT_EQ(told.status, 200) << path;
+    EXPECT_FALSE(absl::StrContains(told.body, "law")) << path << told.body;
+    EXPECT_TRUE(absl::StrContains(told.body, "tiny")) << path << told.body;
+    EXPECT_TRUE(absl::StrContains(Send(kLaw, "GET", path).body, "law-chat")) << path;
+  }
+  EXPECT_TRUE(absl::StrContains(Send(kOperator, "GET", "/metrics").body, "law-chat"))
+      << "who operates the cluster knows all of it";
+  const RawResponse failed =
+      Send(kAsker, "POST", "/v1/completions", R"({"model":"narrow","prompt":"a"})");
+  EXPECT_GE(failed.status, 400);
+  EXPECT_FALSE(absl::StrContains(failed.body, "law")) << failed.body;
+}
+
+TEST_F(GatewayTenantsTest, ATenantsOrdersKnowNothingOfOthers) {
+  const auto unload = [&](const std::string& model) {
+    const RawResponse told = Send(kArtOrders, "POST", "/dashboard/api/unload",
+                                  absl::StrCat(R"({"model":")", model, "\"}"));
+    return absl::StrCat(told.status, absl::StrReplaceAll(told.body, {{model, "MODEL"}}));
+  };
+  EXPECT_EQ(unload("law-chat"), unload("no-such"));
+  EXPECT_FALSE(absl::StrContains(unload("no-such"), "law"));
+  const RawResponse plan = Send(kArtOrders, "POST", "/dashboard/api/plan", R"({"model":"new"})");
+  EXPECT_EQ(plan.status, 200);
+  EXPECT_FALSE(absl::StrContains(plan.body, "law")) << plan.body;
+  EXPECT_TRUE(absl::StrContains(plan.body, "tiny")) << plan.body;
+}
+
+TEST_F(GatewayTenantsTest, ItsOwnTenantIsServed) {
+  for (const char* name : {"law-chat", "law-chat#1", "law-best", "gpt-law"}) {
+    const RawResponse told =
+        Send(kLaw, "POST", "/tokenize", absl::StrCat(R"({"model":")", name, R"(","prompt":"a"})"));
+    EXPECT_EQ(told.status, 200) << name << told.body;
+  }
+}
+
+}  // namespace
+}  // namespace macrame::agentd
