@@ -1,9 +1,11 @@
 #include "agentd/cores/model_integrity.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,14 @@ bool IsWhole(const v1::ModelFile& file) {
 }
 
 std::string Short(const std::string& sha256) { return sha256.substr(0, kDigitsTold); }
+
+// Whether fewer bytes than others have mean that it was cut short. A safetensors file was held to
+// its own header where it was read, and texts are edited more often than cut.
+bool IsCutWhenShorter(const std::string& name) {
+  constexpr std::string_view kOthers[] = {".safetensors", ".json", ".jinja", ".txt"};
+  return std::none_of(std::begin(kOthers), std::end(kOthers),
+                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
 
 // The copy that the others are held to; null: there is none.
 const v1::ModelFile* Reference(const Copies& copies, std::string* whose) {
@@ -85,7 +95,7 @@ void JudgeCopies(const Copies& copies) {
     if (file->state() != v1::MODEL_FILE_STATE_READ) continue;
     if (file->sha256() == right->sha256()) {
       file->set_state(v1::MODEL_FILE_STATE_ALIKE);
-    } else if (file->bytes() < right->bytes()) {
+    } else if (file->bytes() < right->bytes() && IsCutWhenShorter(file->name())) {
       file->set_state(v1::MODEL_FILE_STATE_TRUNCATED);
       file->set_note(
           absl::StrCat("it has ", file->bytes(), " of ", right->bytes(), " bytes, ", whose));
@@ -93,6 +103,10 @@ void JudgeCopies(const Copies& copies) {
       file->set_state(v1::MODEL_FILE_STATE_ALTERED);
       file->set_note(absl::StrCat("SHA-256 ", Short(file->sha256()), "…, ", whose, " ",
                                   Short(right->sha256()), "…"));
+      if (file->bytes() != right->bytes()) {
+        absl::StrAppend(file->mutable_note(), "; it has ", file->bytes(), " bytes, there ",
+                        right->bytes());
+      }
     }
   }
 }

@@ -57,12 +57,14 @@ Hearing HearingTable::StateOf(const std::string& interface_name, MonotonicTime n
 
 std::vector<v1::Reason> HearingTable::Problems(MonotonicTime now) const {
   std::vector<v1::Reason> problems;
+  const bool hears_others = other_heard_.has_value() && now - *other_heard_ <= kHeardFor;
   for (const auto& [name, entry] : interfaces_) {
     switch (StateOf(name, now)) {
       case Hearing::kTooEarly:
       case Hearing::kBothWays:
         break;
       case Hearing::kHeardNobody:
+        if (hears_others) break;
         problems.push_back(MakeReason(
             reasons::kHeardNobody, absl::StrCat("no peer's beacon has come in by interface ", name),
             self_.value()));

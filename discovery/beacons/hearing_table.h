@@ -7,6 +7,7 @@
 // hear us. On a point-to-point link silence means only that nobody is at the other end.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,12 @@ class HearingTable {
   void Heard(const std::string& interface_name, const NodeId& peer, bool lists_us,
              MonotonicTime now);
 
+  // A machine's beacon that is no member's: beacons do come in, whoever sends them.
+  void HeardOther(MonotonicTime now) { other_heard_ = now; }
+
   Hearing StateOf(const std::string& interface_name, MonotonicTime now) const;
-  // One reason for each interface that is not kBothWays (HEARD_NOBODY, NOT_ANSWERED).
+  // One reason for each interface that is not kBothWays (HEARD_NOBODY, NOT_ANSWERED). Where other
+  // machines than members are heard, they are listed as that: nobody is heard would be wrong.
   std::vector<v1::Reason> Problems(MonotonicTime now) const;
   // Peers heard lately on any interface, last heard first.
   std::vector<NodeId> HeardLately(MonotonicTime now) const;
@@ -60,6 +65,7 @@ class HearingTable {
 
   NodeId self_;
   std::map<std::string, PerInterface> interfaces_;
+  std::optional<MonotonicTime> other_heard_;
 };
 
 }  // namespace macrame::discovery

@@ -639,8 +639,9 @@ void SocketBeaconService::Impl::OnDatagram(const Datagram& datagram) {
   }
   const auto unknown_node =
       UnknownNodeOf(decoded, datagram.source_ip, cluster_name_, dispatcher_.UnixMs());
-  if (unknown_node.has_value() && callbacks_.on_unknown_node)
-    callbacks_.on_unknown_node(*unknown_node);
+  if (!unknown_node.has_value()) return;
+  hearing_.HeardOther(dispatcher_.Now());
+  if (callbacks_.on_unknown_node) callbacks_.on_unknown_node(*unknown_node);
 }
 
 void SocketBeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,

@@ -22,8 +22,8 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
     if (own_cluster.empty()) {
       reason.set_message(absl::StrCat(who, " has no cluster secret, and neither has this node"));
       reason.set_remedy(
-          "run 'clusterctl cluster init' on one of them and give its secret file to "
-          "the other");
+          "run 'clusterctl cluster init' and then 'clusterctl cluster token' on one of them, and "
+          "'clusterctl cluster join TOKEN' on the other");
     }
     return reason;
   }
@@ -32,7 +32,9 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
                  absl::StrCat(who, " belongs to cluster '", beacon.cluster_name(), "'"), id);
   if (own_cluster.empty()) {
     reason.set_message(absl::StrCat(reason.message(), ", this node to none"));
-    reason.set_remedy("to join it, copy that cluster's secret file to this machine (mode 0600)");
+    reason.set_remedy(
+        "to join it, run 'clusterctl cluster token' there and 'clusterctl cluster join TOKEN' "
+        "here");
   } else if (own_cluster == beacon.cluster_name()) {
     reason.set_message(
         absl::StrCat(reason.message(), ", which has this cluster's name but another secret"));

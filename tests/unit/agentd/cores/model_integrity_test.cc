@@ -69,6 +69,20 @@ TEST_F(ModelIntegrityTest, WithoutDownloadsMostNodesAreRight) {
   EXPECT_THAT(File(1).note(), HasSubstr("60 of 100 bytes, on 2 of 3 nodes"));
 }
 
+// Whoever shortens a chat template has not lost a part of a download.
+TEST_F(ModelIntegrityTest, AnEditedFileIsAlteredHoweverLongItIs) {
+  for (const char* name : {"tokenizer_config.json", "chat_template.jinja", "vocab.txt",
+                           "model-00001-of-00002.safetensors"}) {
+    verification_.Clear();
+    Add(Node('a'), name, "x");
+    Add(Node('b'), name, "y", v1::MODEL_FILE_STATE_READ, 60);
+    Add(Node('c'), name, "x");
+    EXPECT_FALSE(Judge());
+    EXPECT_EQ(File(1).state(), v1::MODEL_FILE_STATE_ALTERED) << name;
+    EXPECT_THAT(File(1).note(), HasSubstr("it has 60 bytes, there 100")) << name;
+  }
+}
+
 TEST_F(ModelIntegrityTest, TwoThatDifferAccuseNeither) {
   Add(Node('a'), "m", "x");
   Add(Node('b'), "m", "y");

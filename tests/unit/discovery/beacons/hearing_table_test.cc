@@ -30,6 +30,16 @@ TEST(HearingTable, NobodyIsToldApartFromNotAnswered) {
   EXPECT_FALSE(problems[1].remedy().empty());
 }
 
+// A machine without the secret is listed with what lets it in; that nobody is heard would be wrong.
+TEST(HearingTable, WhereMachinesAreHeardThatAreNoMembersNobodyIsNotSaid) {
+  HearingTable table(kSelf);
+  table.AddInterface("en0", kStart);
+  table.AddInterface("en1", kStart);
+  table.HeardOther(kStart + seconds(18));
+  EXPECT_TRUE(table.Problems(kStart + seconds(20)).empty());
+  EXPECT_EQ(table.Problems(kStart + seconds(40)).size(), 2u) << "it is gone, too";
+}
+
 TEST(HearingTable, OneThatHearsUsIsEnough) {
   HearingTable table(kSelf);
   table.AddInterface("en0", kStart);

@@ -26,7 +26,7 @@ TEST(UnknownNodeReason, EachKindSaysWhatWouldAdmitIt) {
   for (const Case& c : {
            Case{BeaconVerdict::kOtherCluster, "silk", "loom", "OTHER_CLUSTER", "secret file"},
            Case{BeaconVerdict::kOtherCluster, "loom", "loom", "OTHER_CLUSTER", "secret file"},
-           Case{BeaconVerdict::kOtherCluster, "silk", "", "OTHER_CLUSTER", "to this machine"},
+           Case{BeaconVerdict::kOtherCluster, "silk", "", "OTHER_CLUSTER", "cluster join"},
            Case{BeaconVerdict::kNoSecret, "", "loom", "NO_SECRET", "secret file to it"},
            Case{BeaconVerdict::kNoSecret, "", "", "NO_SECRET", "cluster init"},
            Case{BeaconVerdict::kBadSignature, "loom", "loom", "BAD_SIGNATURE", "secret file"},
