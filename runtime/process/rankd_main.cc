@@ -21,8 +21,10 @@
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
 #include "runtime/process/import_command.h"
+#include "runtime/process/memory_bound.h"
 #include "runtime/process/rank_process.h"
 #include "runtime/second_engine/worker_process.h"
+#include "runtime/text/text_worker.h"
 #include "transport/core_dumps.h"
 #include "transport/gang/secret_bytes.h"
 
@@ -30,6 +32,9 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr std::streamsize kSpecBytesMax = 4 << 20;
+// Beside its own count of what a text takes, which knows nothing of libraries in C.
+constexpr uint64_t kTextWorkerMibMax = 4096;
+constexpr int kInheritedDescriptorsMax = 1024;
 
 struct Options {
   std::string launch_spec;
@@ -51,6 +56,7 @@ struct Options {
   std::string python;
   BoundSockets bound;
   bool core_dumps = false;
+  bool text_worker = false;
 };
 
 // A process whose agent dies without closing the pipe (it can't, but for bugs) still ends.
@@ -116,6 +122,8 @@ void AddFlags(CLI::App& app, Options& options) {
                  "with --launch-spec: an open descriptor, bound to this rank's own ring address");
   app.add_option("--step-socket", options.bound.step,
                  "with --launch-spec: an open descriptor, bound to rank 0's step address");
+  app.add_flag("--text-worker", options.text_worker,
+               "do a rank's work on texts that may take long; stdin is its socket");
   app.add_flag("--core-dumps", options.core_dumps,
                "debugging: let the system keep this process's memory when it crashes");
   app.add_flag("--generate", options.generate,
@@ -202,6 +210,18 @@ int Generate(Options& options) {
   return code;
 }
 
+// The rank's own descriptors that a system may have handed down.
+void CloseInherited() {
+  for (int fd = STDERR_FILENO + 1; fd < kInheritedDescriptorsMax; ++fd) close(fd);
+}
+
+int ServeTexts() {
+  CloseInherited();
+  BoundMemory(kTextWorkerMibMax, "a text");
+  text::RunTextWorker();
+  return kExitOrderly;
+}
+
 int Main(int argc, char** argv) {
   std::set_terminate(OnUncaught);
   CLI::App app("Macrame's inference worker. Started by agentd; by hand only for debugging.");
@@ -215,6 +235,7 @@ int Main(int argc, char** argv) {
   }
   signal(SIGPIPE, SIG_IGN);
   if (!options.core_dumps) transport::TurnOffCoreDumps();
+  if (options.text_worker) return ServeTexts();
   if (!options.describe.folder.empty()) {
     options.describe.python = options.python;
     return RunDescribeCommand(options.describe);
@@ -223,6 +244,9 @@ int Main(int argc, char** argv) {
   if (!options.import.file.empty()) {
     if (options.import.into.empty()) return Usage("--import needs --into");
     return RunImportCommand(options.import);
+  }
+  if (const absl::Status status = text::UseTextWorkers(); !status.ok()) {
+    return Usage(std::string(status.message()));
   }
   if (options.generate) return Generate(options);
   if (options.launch_spec.empty()) return Usage("--launch-spec is missing; see --help");

@@ -193,6 +193,38 @@ bool IsTemplateRefusal(const absl::Status& status) {
   return !status.ok() && ReasonOf(status).code() == reasons::kTemplateRefused;
 }
 
+// They are switches and short texts: what is longer is a mistake, or worse. Judged before they are
+// parsed, because values take many times the bytes of their text.
+constexpr size_t kTemplateArgumentsBytesMax = 64 * 1024;
+constexpr size_t kTemplateArgumentsDepthMax = 100;
+
+absl::Status CheckTemplateArguments(const v1::GenerateRequest& request) {
+  const std::string& given = request.template_arguments_json();
+  const auto refused = [](const std::string& why) {
+    return BadRequest(absl::StrCat("the template's arguments (chat_template_kwargs) ", why,
+                                   "; send what is long as a message"));
+  };
+  if (given.size() > kTemplateArgumentsBytesMax) {
+    return refused(
+        absl::StrCat("have ", given.size(), " bytes, more than ", kTemplateArgumentsBytesMax));
+  }
+  size_t depth = 0;
+  bool is_text = false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const char c = given[i];
+    if (is_text && c == '\\') ++i;
+    if (c == '"') is_text = !is_text;
+    if (is_text) continue;
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (depth > kTemplateArgumentsDepthMax) {
+      return refused(
+          absl::StrCat("are nested more than ", kTemplateArgumentsDepthMax, " levels deep"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -206,6 +238,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& r
                                                     const ModelText& text, int64_t local_unix_s,
                                                     bool opens_answer, size_t tokens_max) {
   if (!text.chat_template.has_value()) return text.no_template;
+  if (absl::Status fits = CheckTemplateArguments(request); !fits.ok()) return fits;
   const std::string arguments_json = TemplateArgumentsJson(request);
   text::ChatPrompt prompt;
   prompt.tools_json = request.tools().tools_json();

@@ -1,9 +1,13 @@
 #include "runtime/serving/rank_service.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <openssl/rand.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +36,13 @@ uint64_t RandomSeed() {
 
 absl::Status QueueFull(std::string why) {
   return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull, std::move(why));
+}
+
+// The library for memory keeps what many small values took, for as many to come.
+void GiveMemoryBack() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 // On a lane's thread.
@@ -273,10 +284,28 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
   // The engine thread says more exactly who waits; this bounds what is on its way to it, in the
   // lanes too.
   const uint32_t queued_max = QueuedRequestsMax(spec_);
-  if (requests_.size() >= queued_max + kAnsweredAtOnceMax) {
+  if (!ShareOf(LaneKeyOf(request)).Fits(1)) {
     return QueueFull(absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
   }
   return absl::OkStatus();
+}
+
+Share RankService::ShareOf(std::string_view key) const {
+  Share share;
+  share.most = QueuedRequestsMax(spec_) + kAnsweredAtOnceMax;
+  share.of_all = requests_.size();
+  if (share.Fits(1)) return share;
+  std::set<std::string_view> others;
+  for (const auto& request : requests_) {
+    const std::string_view whose = LaneKeyOf(request->request);
+    if (whose == key) {
+      ++share.of_key;
+    } else {
+      others.insert(whose);
+    }
+  }
+  share.others = others.size();
+  return share;
 }
 
 void RankService::TellQueued() { status_.set_requests_queued(engine_waiting_ + preparing_); }
@@ -293,20 +322,21 @@ void RankService::Generate(v1::GenerateRequest request, transport::ServerStream 
   ++preparing_;
   TellQueued();
   const bool added = lanes_.Add(
-      pending->lane, pending->request.ByteSizeLong(),
+      pending->lane, LaneKeyOf(pending->request), pending->request.ByteSizeLong(),
       [this, pending, text = text_, vocab = vocab_size_, context = context_length_](bool in_time) {
         absl::Status prepared = QueueFull("requests before this one took too long to prepare");
         if (pending->cancelled) {
           prepared = absl::CancelledError("the caller went away");
         } else if (in_time) {
           prepared = Prepare(*pending, *text, vocab, context);
+          if (pending->lane == Lane::kLong) GiveMemoryBack();
         }
         dispatcher_.Post([this, pending, prepared] { OnPrepared(pending, prepared); });
       });
   if (!added) {
-    return OnPrepared(pending,
-                      QueueFull(absl::StrCat("the prompts that wait for model ", spec_.deployment(),
-                                             " have ", kPreparingBytesMax >> 20, " MiB already")));
+    return OnPrepared(pending, QueueFull(absl::StrCat("your prompts that wait for model ",
+                                                      spec_.deployment(), " take their share of ",
+                                                      kPreparingBytesMax >> 20, " MiB already")));
   }
   stream.OnCancel([this, pending] {
     pending->cancelled = true;
@@ -369,13 +399,14 @@ void RankService::SetDraftModelOff(const std::string& why) {
 void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss) {
   if (text_ == nullptr) return;
   // Who finds the lane full goes without.
-  lanes_.Add(request->lane, 0, [request, miss, text = text_](bool in_time) {
-    if (!in_time || request->cancelled) return;
-    const v1::PrefixMiss explained =
-        ExplainMiss(miss, request->request, *text, request->prompt, request->local_unix_s);
-    LogMiss(*request, miss, explained);
-    request->explained.Put(explained);
-  });
+  lanes_.Add(
+      request->lane, LaneKeyOf(request->request), 0, [request, miss, text = text_](bool in_time) {
+        if (!in_time || request->cancelled) return;
+        const v1::PrefixMiss explained =
+            ExplainMiss(miss, request->request, *text, request->prompt, request->local_unix_s);
+        LogMiss(*request, miss, explained);
+        request->explained.Put(explained);
+      });
 }
 
 void RankService::Trace(const v1::TraceRankRequest& request,

@@ -120,6 +120,8 @@ class RankService {
                    transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
   void Trace(const v1::TraceRankRequest& request,
              transport::GrpcServer::Reply<v1::TraceRankResponse> reply);
+  // What requests are here, of this key and of all.
+  Share ShareOf(std::string_view key) const;
   absl::Status CheckServing(const v1::GenerateRequest& request) const;
   void ReadFigures();
   void Publish();

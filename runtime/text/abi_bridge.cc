@@ -32,6 +32,9 @@ absl::Status TakeStatus(MacrameTextStatus status, MacrameTextBytes error,
     case absl::StatusCode::kOutOfRange:
       return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kPromptTooLong,
                           std::move(message));
+    case absl::StatusCode::kUnavailable:
+      return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull,
+                          std::move(message));
     case absl::StatusCode::kNotFound:
       return ReasonStatus(code, reasons.missing, std::move(message));
     case absl::StatusCode::kInternal:

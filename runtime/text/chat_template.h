@@ -3,10 +3,10 @@
 // A model's chat template: from messages to the prompt, byte for byte as `transformers` renders it.
 //
 // The template is a program that others wrote. It has no way to files, network or clock, and it
-// runs under bounds: 1,000,000 instructions, 96 MiB of memory beside eight times its input, 5 s,
-// and 32 MiB of output (all ResourceExhausted). One that breaks the bound of memory once, or that
-// of time three times, is not run again by this object (FailedPrecondition). A compiled template
-// may be used by any number of threads at once.
+// runs under bounds of steps, memory (96 MiB beside eight times its input), time (5 s) and output
+// (32 MiB): InvalidArgument, and it ends there. EncodeChat of long messages, and of a template that
+// broke a bound before, is done by a text worker (text_worker.h). A compiled template may be used
+// by any number of threads at once.
 //
 // What a user writes can't speak in the template's voice: see EncodeChat.
 

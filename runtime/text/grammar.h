@@ -7,8 +7,8 @@
 // is made when the first grammar is asked for (serving/structure). A GrammarMatcher belongs to one
 // answer and one thread at a time.
 //
-// Grammars come from clients. A compile is bounded by the size of the text (128 KiB), by work,
-// by memory and by 5 s; each mask by work. What goes beyond is STRUCTURE_REFUSED.
+// Grammars come from clients. Beyond 128 KiB of text, and beyond bounds of work, memory and time
+// (5 s; in a text worker if need be, text_worker.h), one is refused with STRUCTURE_REFUSED.
 
 #include <cstddef>
 #include <cstdint>

@@ -360,6 +360,22 @@ MacrameTextStatus macrame_text_stream_finish(MacrameTextStreamHandle *stream,
 // `stream` is null or live, and not used again.
 void macrame_text_stream_free(MacrameTextStreamHandle *stream);
 
+// From here on work on texts that may take long is done by processes of `program` that run
+// `macrame_text_worker_serve` when they are started with `--text-worker`; empty: of this program.
+//
+// # Safety
+// `program` is readable; `error` is writable or null.
+MacrameTextStatus macrame_text_use_workers(MacrameTextText program, MacrameTextBytes *error);
+
+// Does the work of a parent that gave its socket as descriptor 0, until it is gone.
+void macrame_text_worker_serve(void);
+
+// Whether a text takes time and memory in proportion to its length; false for what is not UTF-8.
+//
+// # Safety
+// `text` is readable.
+bool macrame_text_is_tame(MacrameTextText text);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -7,10 +7,10 @@
 // hold them.
 //
 // Encoding costs about a microsecond a token, decoding less. A text takes 10 s and memory in
-// proportion to its bytes at the most; one that would take more, or has more than 32 MiB, is
-// refused (InvalidArgument). So is a tokenizer whose load takes more than a minute, or memory out
-// of proportion to its file, or whose steps make thousands of bytes of one (TOKENIZER_INVALID).
-// Texts are UTF-8; one that isn't is InvalidArgument.
+// proportion to its bytes at the most, in a text worker if need be (text_worker.h); else, or beyond
+// 32 MiB, it is refused (InvalidArgument). So is a tokenizer whose load takes more than a minute,
+// or memory out of proportion to its file, or whose steps make thousands of bytes of one
+// (TOKENIZER_INVALID). Texts are UTF-8; one that isn't is InvalidArgument.
 
 #include <cstdint>
 #include <memory>

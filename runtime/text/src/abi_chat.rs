@@ -1,16 +1,10 @@
 //! The chat template's part of the C ABI.
 
-use serde_json::{Map, Value};
-
 use crate::abi::{borrowed, drop_handle, give, guard, Bytes, Ids, Status, Text};
 use crate::abi_tokenizer::TokenizerHandle;
-use crate::chat::{encode_chat, render_chat};
-use crate::error::{Result, TextError};
-use crate::prompt_limit::PromptLimit;
+use crate::chat::{encode_chat, render_chat, RawChat};
+use crate::error::Result;
 use crate::template;
-
-/// The longest messages, tools and arguments together, as JSON.
-pub const CHAT_JSON_MAX_BYTES: usize = 32 << 20;
 
 /// A compiled chat template. Any thread may use it, several at once too.
 pub struct TemplateHandle(template::ChatTemplate);
@@ -31,40 +25,16 @@ pub struct ChatArguments {
 }
 
 impl ChatArguments {
-    unsafe fn to_request(&self) -> Result<template::ChatRequest> {
-        let total = [self.messages_json.size, self.tools_json.size, self.kwargs_json.size]
-            .iter()
-            .fold(0usize, |sum, size| sum.saturating_add(*size));
-        if total > CHAT_JSON_MAX_BYTES {
-            return Err(TextError::invalid(format!(
-                "the messages have {total} bytes, more than {CHAT_JSON_MAX_BYTES}"
-            )));
-        }
-        let kwargs = match parse(self.kwargs_json, "the template's arguments")? {
-            None => Map::new(),
-            Some(Value::Object(map)) => map,
-            Some(_) => {
-                return Err(TextError::invalid("the template's arguments must be a JSON object"))
-            }
-        };
-        Ok(template::ChatRequest {
-            messages: parse(self.messages_json, "messages")?.unwrap_or(Value::Null),
-            tools: parse(self.tools_json, "tools")?.filter(|tools| !tools.is_null()),
-            kwargs,
+    unsafe fn raw(&self) -> Result<RawChat<'_>> {
+        Ok(RawChat {
+            messages: self.messages_json.as_str("messages")?,
+            tools: self.tools_json.as_str("tools")?,
+            kwargs: self.kwargs_json.as_str("the template's arguments")?,
             add_generation_prompt: self.add_generation_prompt,
             local_unix_s: self.has_time.then_some(self.local_unix_s),
+            tokens_max: self.tokens_max,
         })
     }
-}
-
-unsafe fn parse(text: Text, what: &str) -> Result<Option<Value>> {
-    let text = text.as_str(what)?;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    serde_json::from_str(text)
-        .map(Some)
-        .map_err(|e| TextError::invalid(format!("{what} can't be read as JSON: {e}")))
 }
 
 /// Loads and compiles the chat template of the model in `folder`.
@@ -121,7 +91,7 @@ pub unsafe extern "C" fn macrame_text_template_render(
     error: *mut Bytes,
 ) -> Status {
     guard(error, || {
-        let request = borrowed(arguments)?.to_request()?;
+        let request = borrowed(arguments)?.raw()?.to_request()?;
         let prompt = render_chat(&borrowed(template)?.0, request)?;
         give(out, Bytes::from_vec(prompt.into_bytes()))
     })
@@ -141,9 +111,8 @@ pub unsafe extern "C" fn macrame_text_encode_chat(
     error: *mut Bytes,
 ) -> Status {
     guard(error, || {
-        let request = borrowed(arguments)?.to_request()?;
-        let limit = PromptLimit::of_tokens(borrowed(arguments)?.tokens_max);
-        let ids = encode_chat(&borrowed(tokenizer)?.0, &borrowed(template)?.0, request, limit)?;
+        let raw = borrowed(arguments)?.raw()?;
+        let ids = encode_chat(&borrowed(tokenizer)?.0, &borrowed(template)?.0, &raw)?;
         give(out, Ids::from_vec(ids))
     })
 }

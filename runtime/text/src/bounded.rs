@@ -2,42 +2,34 @@
 //!
 //! `fuel` counts a template's instructions, but one instruction may double a string or compare
 //! two huge lists, so fuel alone bounds neither bytes nor seconds. Here a job runs on a thread of
-//! its own. The allocator counts that thread's live bytes; a request that would pass the budget is
-//! never made: the thread tells its caller and stops for ever at that point. Rust can neither
-//! unwind out of an allocator nor end a thread from outside, so such a thread is abandoned with
-//! what it holds, and there may be only a few of them in a process.
+//! its own, and the allocator counts that thread's live bytes. A job that is over a bound is told
+//! so: its caller goes on, `is_given_up` is true, and what looks at it (templates, the loop over
+//! the pieces of a text) ends there and gives its memory back.
+//!
+//! Other people's crates look at nothing, and Rust can neither unwind out of an allocator nor end
+//! a thread from outside. So work that may go beyond its bounds in there runs in a worker process
+//! (see `worker`), where going over the budget ends the process. In any other process a job that
+//! nobody could stop stands still once it is `OVERSHOOT_BUDGETS` over its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Code, Result, TextError};
 
-/// After so many abandoned jobs nothing more is run: the process ought to be started afresh.
-pub const ABANDONED_JOBS_MAX: isize = 8;
+/// How far beyond its budget, in budgets, a job may get before it looks whether it is given up: what
+/// joins two texts that it may have makes a third one.
+const OVERSHOOT_BUDGETS: i64 = 2;
+/// The exit code of a worker process whose job went over its budget (process/exit_codes.h).
+pub const EXIT_OVER_MEMORY: i32 = 73;
 /// Address space, not memory: deep values are dropped by recursion, one frame a level, and the
 /// fuel of a render (see `template`) allows some 200,000 levels.
 const STACK_BYTES: usize = 256 << 20;
-
-/// A kind of jobs, for messages; each counts what it abandoned for itself.
-pub struct Work {
-    /// "chat template"
-    pub what: &'static str,
-    /// What to do when too many were abandoned.
-    pub advice: &'static str,
-    abandoned: AtomicIsize,
-}
-
-impl Work {
-    pub const fn new(what: &'static str, advice: &'static str) -> Work {
-        Work { what, advice, abandoned: AtomicIsize::new(0) }
-    }
-}
 
 /// How often a caller looks whether its job's result is still wanted.
 const CANCELLATION_POLL: Duration = Duration::from_millis(20);
@@ -53,11 +45,16 @@ struct Gate {
     /// Nobody wants the result any more; the caller waits for the thread all the same.
     is_cancelled: AtomicBool,
     caller: Thread,
-    work: &'static Work,
 }
+
+/// This process is a worker: it ends with a job that goes over a bound.
+static IN_WORKER: AtomicBool = AtomicBool::new(false);
+/// A job of this process ran longer than its limit.
+static HAS_OVERRUN: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static BYTES_LEFT: Cell<i64> = const { Cell::new(UNBOUNDED) };
+    static BUDGET: Cell<i64> = const { Cell::new(UNBOUNDED) };
     static GATE: Cell<*const Gate> = const { Cell::new(ptr::null()) };
     static CANCELLATION: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
 }
@@ -82,10 +79,10 @@ impl CountingAllocator {
             return;
         }
         let after = left.saturating_sub(bytes as i64);
-        if after < 0 {
-            stop_for_ever();
-        }
         BYTES_LEFT.set(after);
+        if after < 0 {
+            go_over_budget(after);
+        }
     }
 
     #[inline]
@@ -123,24 +120,80 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
+extern "C" {
+    /// The C library's: nothing is allocated, no handler runs.
+    fn _exit(code: i32) -> !;
+}
+
+/// Ends this process at once.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: it takes any code and doesn't return.
+    unsafe { _exit(code) }
+}
+
 #[cold]
-fn stop_for_ever() -> ! {
-    BYTES_LEFT.set(UNBOUNDED);
+fn go_over_budget(after: i64) {
+    if IN_WORKER.load(Ordering::Relaxed) {
+        exit_now(EXIT_OVER_MEMORY);
+    }
     let gate = GATE.get();
     // SAFETY: a thread with a budget set its gate first and keeps it alive to its end.
-    unsafe {
-        if (*gate)
-            .state
-            .compare_exchange(RUNNING, OVER_MEMORY, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
-            (*gate).work.abandoned.fetch_add(1, Ordering::Relaxed);
+    let caller = unsafe {
+        let changed = (*gate).state.compare_exchange(
+            RUNNING,
+            OVER_MEMORY,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        changed.is_ok().then_some(&(*gate).caller)
+    };
+    if let Some(caller) = caller {
+        caller.unpark();
+    }
+    if after < -OVERSHOOT_BUDGETS.saturating_mul(BUDGET.get()) {
+        BYTES_LEFT.set(UNBOUNDED);
+        loop {
+            std::thread::park();
         }
-        (*gate).caller.unpark();
     }
-    loop {
-        std::thread::park();
-    }
+}
+
+/// From here on this process is a worker: a job that goes over its budget ends it.
+pub fn become_worker() {
+    IN_WORKER.store(true, Ordering::Relaxed);
+}
+
+pub fn is_worker() -> bool {
+    IN_WORKER.load(Ordering::Relaxed)
+}
+
+/// Whether a job of this process ran longer than its limit, and may still run.
+pub fn has_overrun() -> bool {
+    HAS_OVERRUN.load(Ordering::Acquire)
+}
+
+/// Whether this thread's job took more memory than it may: it ends wherever it is.
+#[inline]
+pub fn is_over_budget() -> bool {
+    BYTES_LEFT.get() < 0
+}
+
+/// Whether this thread's job may take so many bytes more.
+pub fn has_room(bytes: usize) -> bool {
+    let left = BYTES_LEFT.get();
+    left == UNBOUNDED || i64::try_from(bytes).is_ok_and(|bytes| bytes <= left)
+}
+
+/// What this thread's job holds now.
+pub fn bytes_held() -> usize {
+    usize::try_from(BUDGET.get() - BYTES_LEFT.get()).unwrap_or(0)
+}
+
+/// Whether who called this thread's jobs is gone (`watch_cancellation`).
+pub fn caller_is_gone() -> bool {
+    let flag = CANCELLATION.get();
+    // SAFETY: who set it keeps it for as long.
+    !flag.is_null() && unsafe { (*flag).load(Ordering::Relaxed) }
 }
 
 /// Whether the result of the job that this thread runs is of no use any more: it may end wherever
@@ -150,7 +203,7 @@ pub fn is_given_up() -> bool {
     if gate.is_null() {
         return false;
     }
-    // SAFETY: as in `stop_for_ever`.
+    // SAFETY: as in `go_over_budget`.
     unsafe {
         (*gate).state.load(Ordering::Relaxed) != RUNNING
             || (*gate).is_cancelled.load(Ordering::Relaxed)
@@ -166,35 +219,27 @@ pub enum Overrun {
     Time,
 }
 
-/// Runs `job` on its own thread with at most `budget_bytes` live and for at most `limit`.
+/// Runs `job` on its own thread with at most `budget_bytes` live and for at most `limit`. `what` it
+/// is, for messages: "chat template".
 ///
-/// An `Overrun` means that the thread is still there, holding what it held: don't run that job
-/// again. A panic of the job is an `Internal` error.
+/// After an `Overrun` the thread is still there until it looks at `is_given_up`. A panic of the job
+/// is an `Internal` error.
 pub fn run<T: Send + 'static>(
-    work: &'static Work,
+    what: &'static str,
     budget_bytes: usize,
     limit: Duration,
     job: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> std::result::Result<Result<T>, Overrun> {
-    let Work { what, advice, abandoned } = work;
-    if abandoned.load(Ordering::Relaxed) >= ABANDONED_JOBS_MAX {
-        return Ok(Err(TextError::new(
-            Code::FailedPrecondition,
-            format!(
-                "{ABANDONED_JOBS_MAX} {what} runs had to be abandoned in this process; {advice}"
-            ),
-        )));
-    }
     let caller = std::thread::current();
     let is_cancelled = AtomicBool::new(false);
-    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), is_cancelled, caller, work });
+    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), is_cancelled, caller });
     let slot: Arc<Mutex<Option<Result<T>>>> = Arc::new(Mutex::new(None));
     let (job_gate, job_slot) = (gate.clone(), slot.clone());
-    let body = move || run_on_thread(budget_bytes, &job_gate, &job_slot, job);
+    let body = move || run_on_thread(what, budget_bytes, &job_gate, &job_slot, job);
     let spawned =
         std::thread::Builder::new().name("macrame-text".into()).stack_size(STACK_BYTES).spawn(body);
     if let Err(e) = spawned {
-        return Ok(Err(TextError::exhausted(format!("no thread for a {what}: {e}"))));
+        return Ok(Err(TextError::new(Code::Unavailable, format!("no thread for a {what}: {e}"))));
     }
     match wait(&gate, limit) {
         DONE => Ok(slot.lock().unwrap_or_else(|e| e.into_inner()).take().unwrap_or_else(|| {
@@ -206,24 +251,24 @@ pub fn run<T: Send + 'static>(
 }
 
 fn run_on_thread<T>(
+    what: &str,
     budget_bytes: usize,
     gate: &Arc<Gate>,
     slot: &Mutex<Option<Result<T>>>,
     job: impl FnOnce() -> Result<T>,
 ) {
     GATE.set(Arc::as_ptr(gate));
-    BYTES_LEFT.set(budget_bytes.min(UNBOUNDED as usize - 1) as i64);
+    let budget = budget_bytes.min(UNBOUNDED as usize - 1) as i64;
+    BUDGET.set(budget);
+    BYTES_LEFT.set(budget);
     let result = catch_unwind(AssertUnwindSafe(job));
     BYTES_LEFT.set(UNBOUNDED);
     let result = result.unwrap_or_else(|_| {
-        let what = gate.work.what;
         Err(TextError::new(Code::Internal, format!("the {what} engine failed on this input")))
     });
     *slot.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-    if gate.state.compare_exchange(RUNNING, DONE, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // Too late, but it came back after all.
-        gate.work.abandoned.fetch_sub(1, Ordering::Relaxed);
-    }
+    // Where that fails it is too late, and nobody waits any more.
+    let _ = gate.state.compare_exchange(RUNNING, DONE, Ordering::AcqRel, Ordering::Acquire);
     gate.caller.unpark();
 }
 
@@ -243,7 +288,7 @@ fn wait(gate: &Gate, limit: Duration) -> u8 {
                 Ordering::Acquire,
             ) {
                 Ok(_) => {
-                    gate.work.abandoned.fetch_add(1, Ordering::Relaxed);
+                    HAS_OVERRUN.store(true, Ordering::Release);
                     return OVER_TIME;
                 }
                 Err(state) => return state,

@@ -20,8 +20,28 @@ pub enum Code {
     OutOfRange = 11,
     /// A defect of this library.
     Internal = 13,
+    /// Whatever does it is busy: the same may be done later.
+    Unavailable = 14,
     /// A file says what can't be true.
     DataLoss = 15,
+}
+
+impl Code {
+    /// The code of this number; one that is none is a defect.
+    pub fn of(number: u64) -> Code {
+        use Code::*;
+        let all = [
+            InvalidArgument,
+            NotFound,
+            ResourceExhausted,
+            FailedPrecondition,
+            Aborted,
+            OutOfRange,
+            Unavailable,
+            DataLoss,
+        ];
+        all.into_iter().find(|code| *code as u64 == number).unwrap_or(Internal)
+    }
 }
 
 /// A failure with a sentence that says what happened and where.

@@ -2,7 +2,9 @@
 //!
 //! An `Engine` stands for a model's vocabulary, a `Matcher` for one answer in the making. Grammars
 //! come from clients: their size, the work of compiling them, the states that they unfold into and the
-//! work of each mask are bounded (`Limits` below), and they are compiled in a bounded run.
+//! work of each mask are bounded (`Limits` below). One that is not plain (see `tame`) is compiled by a
+//! worker process first, which can be ended; it is compiled here once that went well, because the
+//! same work then ends here as well.
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -16,10 +18,13 @@ use llguidance::toktrie::{
 use llguidance::{earley::SlicedBiasComputer, ParserFactory};
 use serde_json::{json, Value};
 
-use crate::bounded::{self, Overrun, Work};
+use crate::bounded::{self, Overrun};
 use crate::error::{Code, Result, TextError};
+use crate::tame::{is_plain_choice, is_plain_schema};
 use crate::token_table::TokenTable;
 use crate::tokenizer::Tokenizer;
+use crate::wire::Writer;
+use crate::worker::{Pool, COMPILE};
 
 /// Of a schema, an expression, a grammar or a list of choices.
 pub const GRAMMAR_MAX_BYTES: usize = 128 << 10;
@@ -39,7 +44,12 @@ const LEXER_STATES_MAX: usize = 30_000;
 const ITEM_SEPARATOR: &str = ", ?";
 const KEY_SEPARATOR: &str = ": ?";
 
-static COMPILING: Work = Work::new("grammar", "restart it and refuse the clients that send them");
+/// What a compiled grammar may hold.
+const HELD_MAX_BYTES: usize = 64 << 20;
+/// All those that are kept.
+const KEPT_MAX_BYTES: usize = 64 << 20;
+/// Of compiling what a worker has compiled: beside other work it takes longer.
+const KNOWN_COMPILE_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a grammar is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +88,21 @@ impl Kind {
 
 type Compiled = Arc<Mutex<llguidance::Matcher>>;
 
+struct Kept {
+    kind: Kind,
+    source: String,
+    compiled: Compiled,
+    bytes: usize,
+}
+
 /// A vocabulary, made ready for masks. Any thread, several at once too.
 pub struct Engine {
     factory: Arc<ParserFactory>,
     ends: Arc<Vec<u32>>,
     size: usize,
     /// The last one used is in front.
-    kept: Mutex<VecDeque<(Kind, String, Compiled)>>,
+    kept: Mutex<VecDeque<Kept>>,
+    workers: Option<Arc<Pool>>,
 }
 
 /// What may come next in one answer. One thread at a time.
@@ -120,7 +138,8 @@ impl Engine {
         limits.verbose_errors = false;
         limits.max_lexer_states = LEXER_STATES_MAX;
         let kept = Mutex::new(VecDeque::new());
-        Ok(Engine { factory: Arc::new(factory), ends: Arc::new(ends), size, kept })
+        let workers = tokenizer.workers().cloned();
+        Ok(Engine { factory: Arc::new(factory), ends: Arc::new(ends), size, kept, workers })
     }
 
     /// Ids that a mask tells of: those from 0 up to this one.
@@ -141,8 +160,9 @@ impl Engine {
         let compiled = match kept {
             Some(compiled) => compiled,
             None => {
-                let compiled = Arc::new(Mutex::new(self.compile_bounded(kind, source)?));
-                self.keep(kind, source, compiled.clone());
+                let (compiled, bytes) = self.compile_new(kind, source)?;
+                let compiled = Arc::new(Mutex::new(compiled));
+                self.keep(Kept { kind, source: source.into(), compiled: compiled.clone(), bytes });
                 compiled
             }
         };
@@ -152,36 +172,77 @@ impl Engine {
 
     fn find(&self, kind: Kind, source: &str) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        let at = kept.iter().position(|(k, text, _)| *k == kind && text == source)?;
+        let at = kept.iter().position(|one| one.kind == kind && one.source == source)?;
         let found = kept.remove(at)?;
-        let compiled = found.2.clone();
+        let compiled = found.compiled.clone();
         kept.push_front(found);
         Some(compiled)
     }
 
-    fn keep(&self, kind: Kind, source: &str, compiled: Compiled) {
+    fn keep(&self, one: Kept) {
         let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        kept.push_front((kind, source.to_string(), compiled));
+        kept.push_front(one);
         kept.truncate(GRAMMARS_KEPT);
+        while kept.iter().map(|one| one.bytes).sum::<usize>() > KEPT_MAX_BYTES {
+            kept.pop_back();
+        }
     }
 
-    fn compile_bounded(&self, kind: Kind, source: &str) -> Result<llguidance::Matcher> {
-        let (factory, text) = (self.factory.clone(), source.to_string());
+    fn compile_new(&self, kind: Kind, source: &str) -> Result<(llguidance::Matcher, usize)> {
         let budget = COMPILE_MEMORY_BYTES + 64 * source.len();
-        let run = bounded::run(&COMPILING, budget, COMPILE_LIMIT, move || {
-            // What the crate itself gives up on with a panic is the grammar's fault.
-            catch_unwind(AssertUnwindSafe(|| compile(&factory, kind, &text))).unwrap_or_else(|_| {
-                Err(TextError::invalid(format!("{} can't be compiled", kind.name())))
-            })
-        });
-        run.unwrap_or_else(|over| {
-            let what = match over {
-                Overrun::Memory => "more memory than is given to it",
-                Overrun::Time => "more than five seconds",
-            };
-            Err(TextError::invalid(format!("compiling {} takes {what}", kind.name())))
-        })
+        let workers = self.workers.as_ref().filter(|workers| workers.is_usable());
+        let Some(workers) = workers.filter(|_| !is_plain(kind, source)) else {
+            return self.compile_bounded(kind, source, budget, COMPILE_LIMIT);
+        };
+        let bytes = source.as_bytes();
+        let request = Writer::default().number(COMPILE).number(kind as u64).bytes(bytes).end();
+        workers.ask(&request, COMPILE_LIMIT).unwrap_or_else(|over| Err(overrun(kind, over)))?;
+        self.compile_bounded(kind, source, 2 * budget, KNOWN_COMPILE_LIMIT)
     }
+
+    /// The grammar and what it holds.
+    fn compile_bounded(
+        &self,
+        kind: Kind,
+        source: &str,
+        budget: usize,
+        limit: Duration,
+    ) -> Result<(llguidance::Matcher, usize)> {
+        let (factory, text) = (self.factory.clone(), source.to_string());
+        let run = bounded::run("grammar", budget, limit, move || {
+            // What the crate itself gives up on with a panic is the grammar's fault.
+            let compiled = catch_unwind(AssertUnwindSafe(|| compile(&factory, kind, &text)));
+            let compiled = compiled.unwrap_or_else(|_| {
+                Err(TextError::invalid(format!("{} can't be compiled", kind.name())))
+            })?;
+            let held = bounded::bytes_held();
+            match held > HELD_MAX_BYTES {
+                true => Err(overrun(kind, Overrun::Memory)),
+                false => Ok((compiled, held)),
+            }
+        });
+        run.unwrap_or_else(|over| Err(overrun(kind, over)))
+    }
+}
+
+fn is_plain(kind: Kind, source: &str) -> bool {
+    match kind {
+        Kind::JsonObject => true,
+        Kind::JsonSchema => is_plain_schema(source),
+        Kind::Choice => is_plain_choice(source),
+        Kind::Regex | Kind::Lark => false,
+    }
+}
+
+fn overrun(kind: Kind, over: Overrun) -> TextError {
+    let what = match over {
+        Overrun::Memory => "more memory than is given to it".to_string(),
+        Overrun::Time => format!("more than {} seconds", COMPILE_LIMIT.as_secs()),
+    };
+    TextError::invalid(format!(
+        "compiling {} takes {what}; send a smaller or simpler one",
+        kind.name()
+    ))
 }
 
 fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<llguidance::Matcher> {

@@ -1,18 +1,22 @@
 //! A tokenizer's work under bounds: what it may take to load one, and to make ids of a text.
 //!
-//! Both run as bounded jobs. A text that can't fit into the context is refused by its bytes before
-//! it is cut, and counting ends when it is known not to fit. So a prompt takes `ENCODE_LIMIT` and
-//! memory in proportion to its bytes at the most, whatever it is and whoever made the tokenizer.
+//! A text that can't fit into the context is refused by its bytes before it is cut, and counting
+//! ends when it is known not to fit. What is left takes `ENCODE_LIMIT` and memory in proportion to
+//! its bytes at the most, whatever it is and whoever made the tokenizer: a tame text here, any other
+//! one in a worker process (see `tame` and `worker`), and so all of them once a tame one took longer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bounded::{self, Overrun, Work};
+use crate::bounded::{self, Overrun};
 use crate::error::{Code, Result, TextError};
 use crate::files::TOKENIZER_FILE_MAX_BYTES;
 use crate::markers::Markers;
+use crate::tame::is_tame_text;
 use crate::tokenizer::Tokenizer;
+use crate::wire::{Reader, Writer};
+use crate::worker::{Pool, ENCODE};
 
 /// Wall-clock limit of making ids of a text; a megabyte takes 0.4 s on a busy core.
 pub const ENCODE_LIMIT: Duration = Duration::from_secs(10);
@@ -21,12 +25,12 @@ const LOAD_LIMIT: Duration = Duration::from_secs(60);
 /// Memory of making ids, beside so much for each byte of the text; vocabularies of bytes take 82.
 const ENCODE_MEMORY_BYTES: usize = 64 << 20;
 const ENCODE_MEMORY_PER_BYTE: usize = 384;
+/// Beyond, long texts get so much for each byte alone: no machine has any amount of it to spare.
+const ENCODE_MEMORY_LARGE_BYTES: usize = 1 << 30;
+const ENCODE_MEMORY_PER_LARGE_BYTE: usize = 96;
 /// Memory of loading, beside so much for each byte of tokenizer.json.
 const LOAD_MEMORY_BYTES: usize = 256 << 20;
 const LOAD_MEMORY_PER_BYTE: usize = 24;
-
-static ENCODING: Work = Work::new("tokenizer", "load the model again, or another one");
-static LOADING: Work = Work::new("tokenizer's load", "start this program anew");
 
 /// How long a prompt may be, in tokens.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +84,9 @@ pub fn load_bounded(folder: &Path) -> Result<Tokenizer> {
     let bytes = bytes.min(TOKENIZER_FILE_MAX_BYTES) as usize;
     let budget = LOAD_MEMORY_BYTES + LOAD_MEMORY_PER_BYTE * bytes;
     let job_folder: PathBuf = folder.to_path_buf();
-    let loaded = bounded::run(&LOADING, budget, LOAD_LIMIT, move || Tokenizer::load(&job_folder));
+    let loaded =
+        bounded::run("tokenizer", budget, LOAD_LIMIT, move || Tokenizer::load(&job_folder));
+    let loaded = loaded.map(|loaded| loaded.map(|tokenizer| tokenizer.with_workers(folder)));
     loaded.unwrap_or_else(|over| {
         let what = match over {
             Overrun::Memory => format!("asks for more than {} MiB of memory", budget >> 20),
@@ -94,7 +100,7 @@ pub fn load_bounded(folder: &Path) -> Result<Tokenizer> {
     })
 }
 
-/// `Tokenizer::encode` as a bounded job.
+/// `Tokenizer::encode_within` under bounds.
 pub fn encode_bounded(
     tokenizer: &Arc<Tokenizer>,
     text: &str,
@@ -103,13 +109,23 @@ pub fn encode_bounded(
     limit: PromptLimit,
 ) -> Result<Vec<u32>> {
     tokenizer.check_text(text, None, limit)?;
+    if let Some(workers) = workers_for(tokenizer, text) {
+        let request = Writer::default()
+            .number(ENCODE)
+            .number(add_special.into())
+            .number(special_in_text.into())
+            .number(limit.tokens_max as u64)
+            .bytes(text.as_bytes())
+            .end();
+        return ask_for_ids(workers, &request, text.len(), ENCODE_LIMIT);
+    }
     let (job_tokenizer, job_text) = (tokenizer.clone(), text.to_string());
-    run(text.len(), move || {
+    run(tokenizer, text.len(), move || {
         job_tokenizer.encode_within(&job_text, add_special, special_in_text, limit)
     })
 }
 
-/// `Tokenizer::encode_prompt` as a bounded job.
+/// `Tokenizer::encode_prompt` under bounds, in this process.
 pub fn encode_prompt_bounded(
     tokenizer: &Arc<Tokenizer>,
     prompt: String,
@@ -118,18 +134,51 @@ pub fn encode_prompt_bounded(
 ) -> Result<Vec<u32>> {
     tokenizer.check_text(&prompt, markers.as_ref(), limit)?;
     let job_tokenizer = tokenizer.clone();
-    run(prompt.len(), move || job_tokenizer.encode_prompt(&prompt, markers.as_ref(), limit))
+    let bytes = prompt.len();
+    run(tokenizer, bytes, move || job_tokenizer.encode_prompt(&prompt, markers.as_ref(), limit))
 }
 
-fn run(bytes: usize, job: impl FnOnce() -> Result<Vec<u32>> + Send + 'static) -> Result<Vec<u32>> {
+/// The processes that `text` has to be given to; none: it is worked on here.
+pub fn workers_for<'a>(tokenizer: &'a Tokenizer, text: &str) -> Option<&'a Arc<Pool>> {
+    let workers = tokenizer.workers().filter(|workers| workers.is_usable())?;
+    (tokenizer.has_overrun() || !is_tame_text(text)).then_some(workers)
+}
+
+/// What a worker makes of a text of so many bytes.
+pub fn ask_for_ids(
+    workers: &Arc<Pool>,
+    request: &[u8],
+    bytes: usize,
+    limit: Duration,
+) -> Result<Vec<u32>> {
+    match workers.ask(request, limit) {
+        Ok(answer) => Reader::of(&answer?).ids(),
+        Err(over) => Err(overrun(bytes, over)),
+    }
+}
+
+fn budget_of(bytes: usize) -> usize {
     let budget = ENCODE_MEMORY_BYTES + ENCODE_MEMORY_PER_BYTE * bytes;
-    bounded::run(&ENCODING, budget, ENCODE_LIMIT, job).unwrap_or_else(|over| {
-        let what = match over {
-            Overrun::Memory => format!("ask for more than {} MiB of memory", budget >> 20),
-            Overrun::Time => format!("take longer than {} s", ENCODE_LIMIT.as_secs()),
-        };
-        Err(TextError::invalid(format!(
-            "the {bytes} bytes of this prompt {what} to tokenize; send less at once"
-        )))
+    budget.min(ENCODE_MEMORY_LARGE_BYTES.max(ENCODE_MEMORY_PER_LARGE_BYTE * bytes))
+}
+
+fn overrun(bytes: usize, over: Overrun) -> TextError {
+    let what = match over {
+        Overrun::Memory => format!("ask for more than {} MiB of memory", budget_of(bytes) >> 20),
+        Overrun::Time => format!("take longer than {} s", ENCODE_LIMIT.as_secs()),
+    };
+    TextError::invalid(format!(
+        "the {bytes} bytes of this prompt {what} to tokenize; send less at once"
+    ))
+}
+
+fn run(
+    tokenizer: &Tokenizer,
+    bytes: usize,
+    job: impl FnOnce() -> Result<Vec<u32>> + Send + 'static,
+) -> Result<Vec<u32>> {
+    bounded::run("tokenizer", budget_of(bytes), ENCODE_LIMIT, job).unwrap_or_else(|over| {
+        tokenizer.note_overrun();
+        Err(overrun(bytes, over))
     })
 }

@@ -1,13 +1,13 @@
 //! A model's chat template: found, compiled and rendered under bounds.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use crate::bounded::{self, Overrun, Work};
+use crate::bounded::{self, Overrun};
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_text_if_there, TEMPLATE_MAX_BYTES};
 use crate::jinja::error::{Error, Kind};
@@ -24,14 +24,8 @@ const RENDER_STEPS: u64 = 20_000_000;
 const RENDER_STEPS_PER_BYTE: u64 = 500;
 /// Wall-clock limit of a render; a real one takes well under a millisecond.
 const RENDER_LIMIT: Duration = Duration::from_secs(5);
-/// A template is not run again after so many strikes. Asking for too much memory is its own doing;
-/// running too long may be the fault of a machine that is out of breath, so that is one strike, and
-/// none where the caller sent a lot.
-const STRIKES_MAX: u32 = 3;
 /// Beyond, a slow render is the messages' doing.
 const LARGE_INPUT_BYTES: usize = 64 << 10;
-static RENDERING: Work =
-    Work::new("chat template", "restart it and remove the model whose template does this");
 
 /// What a caller asks a template to render.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +51,8 @@ struct Shared {
     default: Compiled,
     tool_use: Option<Compiled>,
     named_tokens: Vec<(String, String)>,
-    /// Runs of this template that were abandoned, see `STRIKES_MAX`.
-    strikes: AtomicU32,
+    /// A run of this template broke its bounds: the next ones are a worker's.
+    has_overrun: AtomicBool,
     origin: String,
 }
 
@@ -83,14 +77,14 @@ impl ChatTemplate {
     ) -> Result<ChatTemplate> {
         // Compiling folds constant expressions, which others wrote: it is bounded like a run.
         let name = origin.clone();
-        let built = bounded::run(&RENDERING, RENDER_MEMORY_BYTES, RENDER_LIMIT, move || {
+        let built = bounded::run("chat template", RENDER_MEMORY_BYTES, RENDER_LIMIT, move || {
             let default = compile_one(&name, default)?;
             let tool_use = tool_use.map(|source| compile_one(&name, source)).transpose()?;
             Ok((default, tool_use))
         });
         let (default, tool_use) = built.unwrap_or_else(|over| Err(overrun(&origin, over)))?;
-        let strikes = AtomicU32::new(0);
-        let shared = Shared { default, tool_use, named_tokens, strikes, origin };
+        let has_overrun = AtomicBool::new(false);
+        let shared = Shared { default, tool_use, named_tokens, has_overrun, origin };
         Ok(ChatTemplate { shared: Arc::new(shared) })
     }
 
@@ -99,22 +93,17 @@ impl ChatTemplate {
         &self.shared.pick(with_tools).source
     }
 
+    /// Whether a run of it broke its bounds.
+    pub fn has_overrun(&self) -> bool {
+        self.shared.has_overrun.load(Ordering::Relaxed)
+    }
+
     /// Renders each request; all with the same template, in one bounded run.
     pub fn render_all(&self, requests: Vec<ChatRequest>) -> Result<Vec<String>> {
-        if self.shared.strikes.load(Ordering::Acquire) >= STRIKES_MAX {
-            return Err(TextError::new(
-                Code::FailedPrecondition,
-                format!(
-                    "{}: an earlier run of this chat template broke its bounds; \
-                     load the model again with a fixed template",
-                    self.shared.origin
-                ),
-            ));
-        }
         let input_bytes: usize = requests.iter().map(size_of_request).sum();
         let budget = RENDER_MEMORY_BYTES + 8 * input_bytes;
         let shared = self.shared.clone();
-        let outcome = bounded::run(&RENDERING, budget, RENDER_LIMIT, move || {
+        let outcome = bounded::run("chat template", budget, RENDER_LIMIT, move || {
             requests.into_iter().map(|request| shared.render(request)).collect()
         });
         outcome.unwrap_or_else(|over| {
@@ -125,8 +114,7 @@ impl ChatTemplate {
                     RENDER_LIMIT.as_secs()
                 )));
             }
-            let strikes = if over == Overrun::Memory { STRIKES_MAX } else { 1 };
-            self.shared.strikes.fetch_add(strikes, Ordering::AcqRel);
+            self.shared.has_overrun.store(true, Ordering::Relaxed);
             Err(overrun(&self.shared.origin, over))
         })
     }
@@ -248,6 +236,7 @@ fn render_error(origin: &str, error: Error) -> TextError {
             "{origin}: the chat template writes more than {RENDER_OUTPUT_MAX_BYTES} bytes for these \
              messages; send less at once"
         )),
+        Kind::Memory => overrun(origin, Overrun::Memory),
         Kind::Steps => TextError::invalid(format!(
             "{origin}: the chat template takes too many steps for these messages; send less at once"
         )),

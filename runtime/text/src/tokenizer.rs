@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use tokenizers::{
@@ -18,6 +19,7 @@ use crate::markers::{Breaker, Markers};
 use crate::prompt_limit::PromptLimit;
 use crate::special_tokens::SpecialTokens;
 use crate::token_width::{check_growth, longest_token_bytes, takes_in_blanks};
+use crate::worker::Pool;
 
 /// The longest text that is encoded at once.
 pub const TEXT_MAX_BYTES: usize = 32 << 20;
@@ -42,6 +44,9 @@ pub struct Tokenizer {
     longest_token_bytes: Option<usize>,
     /// Blanks beside a token may belong to it, however many.
     takes_in_blanks: bool,
+    /// For texts that may take long; none for a tokenizer that was not loaded for serving.
+    workers: Option<Arc<Pool>>,
+    has_overrun: AtomicBool,
 }
 
 impl Tokenizer {
@@ -109,7 +114,27 @@ impl Tokenizer {
             spelled_special,
             longest_token_bytes,
             takes_in_blanks,
+            workers: None,
+            has_overrun: AtomicBool::new(false),
         })
+    }
+
+    /// With processes that load the same folder.
+    pub fn with_workers(self, folder: &Path) -> Tokenizer {
+        Tokenizer { workers: Some(Pool::of(folder)), ..self }
+    }
+
+    pub fn workers(&self) -> Option<&Arc<Pool>> {
+        self.workers.as_ref()
+    }
+
+    /// Whether a text that ought to take little went beyond its bounds.
+    pub fn has_overrun(&self) -> bool {
+        self.has_overrun.load(Ordering::Relaxed)
+    }
+
+    pub fn note_overrun(&self) {
+        self.has_overrun.store(true, Ordering::Relaxed);
     }
 
     /// Text to ids. With `special_in_text` false, special tokens in `text` are read as letters.

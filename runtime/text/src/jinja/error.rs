@@ -9,6 +9,8 @@ pub enum Kind {
     Raised,
     /// A bound on steps or time.
     Steps,
+    /// More memory than a prompt can need.
+    Memory,
     /// More output than a prompt may have.
     Output,
     /// Jinja can do it and this library can't.

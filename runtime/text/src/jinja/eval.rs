@@ -75,6 +75,9 @@ impl<'a> Interpreter<'a> {
             return Err(Error::of(Kind::Steps, "it takes too many steps"));
         }
         self.steps_left -= 1;
+        if bounded::is_over_budget() {
+            return Err(Error::of(Kind::Memory, "it takes too much memory"));
+        }
         if self.steps_left % STEPS_BETWEEN_LOOKS == 0 && bounded::is_given_up() {
             return Err(Error::of(Kind::Steps, "it takes too long"));
         }

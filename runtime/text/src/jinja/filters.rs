@@ -160,7 +160,7 @@ fn replace(value: Value, args: CallArgs) -> Result<Value> {
         Some(count) => index(&count)?,
     };
     let text = |value: Option<Value>| to_str(&value.unwrap_or(Value::None));
-    Ok(replace_text(&to_str(&value)?, &text(old)?, &text(new)?, count).into())
+    Ok(replace_text(&to_str(&value)?, &text(old)?, &text(new)?, count)?.into())
 }
 
 /// `int(text, base)`

@@ -9,6 +9,7 @@ use super::format::percent_format;
 use super::methods;
 use super::print::to_str;
 use super::value::*;
+use crate::bounded;
 
 /// Beyond, a float doesn't hold each integer.
 const EXACT_INT_MAX: u128 = 1 << 53;
@@ -92,7 +93,7 @@ fn repeat(value: &Value, count: &Value) -> Result<Value> {
         return Err(Error::new("a repetition is too large"));
     };
     let check = |size: usize| match size.checked_mul(count) {
-        Some(total) if total <= REPEAT_MAX => Ok(()),
+        Some(total) if total <= REPEAT_MAX && bounded::has_room(total) => Ok(()),
         _ => Err(Error::new("a repetition is too large")),
     };
     let items = |items: &Rc<Vec<Value>>| {

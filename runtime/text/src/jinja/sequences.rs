@@ -7,6 +7,7 @@ use super::filters;
 use super::known;
 use super::ops::{binary, compare_op, getitem};
 use super::print::to_str;
+use super::str_methods::check_room;
 use super::value::*;
 use crate::python_text::is_all_case;
 
@@ -160,6 +161,7 @@ fn join(value: Value, args: CallArgs) -> Result<Value> {
     let mut out = String::new();
     for (i, item) in value.items()?.iter().enumerate() {
         if i > 0 {
+            check_room(&out, &separator)?;
             out.push_str(&separator);
         }
         match &path {

@@ -1,11 +1,12 @@
 //! Methods of Python's `str`.
 
 use super::args::{index, string, CallArgs};
-use super::error::{Error, Result};
+use super::error::{Error, Kind, Result};
 use super::format::str_format;
 use super::methods::fit;
 use super::ops::{escape, slice_bounds};
 use super::value::*;
+use crate::bounded;
 use crate::python_text::*;
 
 /// The longest padded text.
@@ -215,6 +216,7 @@ fn join(separator: &PyStr, items: &Value) -> Result<Value> {
     let mut out = String::new();
     for (i, item) in items.items()?.iter().enumerate() {
         if i > 0 {
+            check_room(&out, separator)?;
             out.push_str(separator);
         }
         match separator.markup {
@@ -231,16 +233,29 @@ fn replace(text: &PyStr, args: CallArgs) -> Result<Value> {
     let old = string(old.as_ref().unwrap_or(&Value::None), "replace")?.to_string();
     let new = fit(text.markup, &new.unwrap_or(Value::None), "replace")?;
     let count = count.as_ref().map_or(Ok(-1), index)?;
-    let result = replace_text(text, &old, &new, count);
+    let result = replace_text(text, &old, &new, count)?;
     Ok(Value::text(result, text.markup))
 }
 
 /// `text.replace(old, new, count)`; all of them where `count` is negative.
-pub fn replace_text(text: &str, old: &str, new: &str, count: i128) -> String {
-    match usize::try_from(count) {
-        Ok(count) => text.replacen(old, new, count),
-        Err(_) if count < 0 => text.replace(old, new),
-        Err(_) => text.replace(old, new),
+pub fn replace_text(text: &str, old: &str, new: &str, count: i128) -> Result<String> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let found = text.matches(old).take(count).count();
+    if !bounded::has_room(found.saturating_mul(new.len())) {
+        return Err(too_large());
+    }
+    Ok(text.replacen(old, new, count))
+}
+
+fn too_large() -> Error {
+    Error::of(Kind::Memory, "it makes a text of more memory than a prompt can need")
+}
+
+/// Before `separator` and an item are put behind `out`, which may move to twice its place.
+pub fn check_room(out: &str, separator: &str) -> Result<()> {
+    match bounded::has_room(2 * (out.len() + separator.len())) {
+        true => Ok(()),
+        false => Err(too_large()),
     }
 }
 

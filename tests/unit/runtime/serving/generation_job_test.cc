@@ -52,6 +52,23 @@ TEST_F(GenerationJobTest, WithoutAnyFieldNothingIsDoneToTheLogits) {
   EXPECT_EQ(job->sampling.typical_p, 1.0);
 }
 
+// Values take many times the bytes of their text.
+TEST_F(GenerationJobTest, LargeAndDeepTemplateArgumentsAreRefusedBeforeTheyAreRead) {
+  request_.clear_prompt();
+  v1::ChatMessage& message = *request_.add_messages();
+  message.set_role("user");
+  message.set_content("x");
+  request_.set_template_arguments_json(R"({"a": "]]}}[[[[", "b": [[["\"[["]]]})");
+  EXPECT_TRUE(Prepare().ok()) << Prepare().status();
+  request_.mutable_reasoning()->set_enabled(true);
+  request_.set_template_arguments_json("{\"a\": " + std::string(60'000, '['));
+  EXPECT_THAT(Refused(), HasSubstr("nested more than 100 levels deep"));
+  std::string many = "{\"a\": [";
+  for (int i = 0; i < 1'000'000; ++i) many += "{},";
+  request_.set_template_arguments_json(many + "{}]}");
+  EXPECT_THAT(Refused(), HasSubstr("more than 65536"));
+}
+
 TEST_F(GenerationJobTest, FieldsReachTheJob) {
   v1::Sampling& sampling = *request_.mutable_sampling();
   sampling.set_repetition_penalty(1.1);

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <string>
 
 #include "runtime/text/chat_template.h"
 #include "tests/unit/runtime/text/model_folder.h"
@@ -20,6 +23,14 @@ absl::Status RenderHostile(const std::string& source) {
   ChatPrompt prompt;
   prompt.messages_json = kMessages;
   return loaded->Render(prompt).status();
+}
+
+// Of this process; 0 where the system has no such file.
+long ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  long all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 void ExpectRefused(const std::string& source) {
@@ -57,7 +68,8 @@ TEST(HostileTemplate, DoublingIsStoppedBeforeMemoryIs) {
       "{% endfor %}done");
 }
 
-TEST(HostileTemplate, ATemplateThatBrokeItsBoundsIsNotRunAgain) {
+// One request with it takes nothing from the next one.
+TEST(HostileTemplate, ATemplateThatBrokeItsBoundsGivesItsMemoryBack) {
   auto loaded = ChatTemplate::Load(TemplateFolder(
       "twice",
       "{% set s = messages[0].content * 9999999 %}{% set t = s ~ s ~ s ~ s ~ s ~ s ~ s "
@@ -65,9 +77,14 @@ TEST(HostileTemplate, ATemplateThatBrokeItsBoundsIsNotRunAgain) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ChatPrompt prompt;
   prompt.messages_json = kMessages;
-  // Not an exhaustion: asking again gives the same.
-  EXPECT_EQ(loaded->Render(prompt).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(loaded->Render(prompt).status().code(), absl::StatusCode::kFailedPrecondition);
+  const long before = ResidentBytes();
+  for (int i = 0; i < 12; ++i) {
+    const absl::Status status = loaded->Render(prompt).status();
+    // Not an exhaustion: asking again gives the same.
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("memory"));
+  }
+  EXPECT_LT(ResidentBytes() - before, 200 << 20);
 }
 
 TEST(HostileTemplate, DeepNestingOfSourceIsRefused) {
