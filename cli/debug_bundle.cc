@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,9 +14,12 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
+#include "cli/format/cluster_view.h"
+#include "cli/format/reason_text.h"
 #include "cli/format/redaction.h"
 #include "cli/sibling_program.h"
 #include "proto/reasons.h"
+#include "transport/log_tail.h"
 #include "transport/program_path.h"
 
 namespace macrame::cli {
@@ -62,7 +67,7 @@ class Bundle {
     Write(absl::StrCat(file, ".json"), ToJsonText(Document(kind, *answer)));
   }
   void Miss(const std::string& what, const absl::Status& why) {
-    absl::StrAppend(&missing_, what, ": ", ReasonOf(why).message(), "\n");
+    absl::StrAppend(&missing_, what, ": ", ReasonSentence(ReasonOf(why)), "\n");
   }
   // What could not be had, as lines.
   const std::string& missing() const { return missing_; }
@@ -90,10 +95,32 @@ void AddLogTails(AgentClient& client, const v1::ClusterStatus& status, Bundle& b
     std::string text;
     const absl::Status done =
         client.Logs(request, [&](const v1::LogsChunk& chunk) { text += chunk.text(); });
-    const std::string file = absl::StrCat("log-", node.identity().node_id().substr(0, 8));
-    if (!done.ok()) bundle.Miss(file, done);
+    const std::string& id = node.identity().node_id();
+    const std::string file = absl::StrCat("log-", id.substr(0, 8));
+    if (!done.ok()) bundle.Miss(absl::StrCat("the log of ", NodeName(status, id)), done);
     if (!text.empty()) bundle.Write(absl::StrCat(file, ".txt"), text);
   }
+}
+
+// No agent answers: what the one of this machine wrote last is wanted most then.
+void AddOwnLog(Bundle& bundle) {
+  const std::string path = transport::DefaultLogFile(transport::DefaultStateFolder());
+  const auto last = transport::LogTail(path).Last(kLogLines);
+  if (!last.ok()) return bundle.Miss(absl::StrCat("this machine's log, ", path), last.status());
+  bundle.Write("log-here.txt", *last);
+}
+
+// Found out before anything is collected.
+absl::Status CheckCanWrite(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(path, error);
+  if (!is_folder && ::access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  v1::Reason reason = MakeReason(reasons::kBadRequest,
+                                 absl::StrCat("the bundle can't be written to ", path, ": ",
+                                              is_folder ? "it is a folder" : std::strerror(errno)));
+  reason.set_remedy("name a file in a folder that this user may write to, with --out");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
 // This machine's settings, as an agent that is started here would take them.
@@ -108,18 +135,25 @@ int RunBundle(const Invocation& run, const BundleOptions& options) {
   if (!bundle.is_open()) {
     return run.Fail(absl::PermissionDeniedError("no temporary folder can be made"));
   }
-  AgentClient client(run.options.agent);
-  const auto status = client.GetStatus();
-  bundle.WriteAnswer("status", "ClusterStatus", status);
-  bundle.WriteAnswer("version", "Version", client.Version());
-  bundle.WriteAnswer("models", "ModelList", client.ListModels());
-  bundle.WriteAnswer("links", "Links", client.GetLinks());
-  bundle.WriteAnswer("doctor", "Diagnosis", client.Diagnose({}));
-  bundle.WriteAnswer("events", "EventList", client.ListEvents({}));
-  if (status.ok()) AddLogTails(client, *status, bundle);
-  AddSettings(bundle);
   const std::string path =
       options.out.empty() ? absl::StrCat(bundle.name(), ".tar.gz") : options.out;
+  if (const absl::Status may = CheckCanWrite(path); !may.ok()) return run.Fail(may);
+  AgentClient client(run.options.agent);
+  const auto status = client.GetStatus();
+  if (ReasonOf(status.status()).code() == reasons::kAgentUnreachable) {
+    // One line for all that it would have told.
+    bundle.Miss("status, models, links, findings and events", status.status());
+    AddOwnLog(bundle);
+  } else {
+    bundle.WriteAnswer("status", "ClusterStatus", status);
+    bundle.WriteAnswer("version", "Version", client.Version());
+    bundle.WriteAnswer("models", "ModelList", client.ListModels());
+    bundle.WriteAnswer("links", "Links", client.GetLinks());
+    bundle.WriteAnswer("doctor", "Diagnosis", client.Diagnose({}));
+    bundle.WriteAnswer("events", "EventList", client.ListEvents({}));
+  }
+  if (status.ok()) AddLogTails(client, *status, bundle);
+  AddSettings(bundle);
   if (const absl::Status packed = bundle.Pack(path); !packed.ok()) return run.Fail(packed);
   if (!run.wants_table()) {
     Json document = Document("DebugBundle");

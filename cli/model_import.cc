@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -117,7 +118,39 @@ std::vector<std::string> Arguments(const ImportOptions& options, const std::stri
   return arguments;
 }
 
+// A folder stands for no file: it is a model already, or holds the file that was meant.
+absl::Status CheckNoFolder(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return absl::OkStatus();
+  std::vector<std::string> files;
+  bool has_weights = false;
+  constexpr size_t kEntriesMax = 10'000;
+  size_t looked_at = 0;
+  for (fs::directory_iterator it(path, error), end; !error && it != end && looked_at < kEntriesMax;
+       it.increment(error), ++looked_at) {
+    const fs::path& entry = it->path();
+    has_weights = has_weights || entry.extension() == ".safetensors";
+    if (entry.extension() == ".gguf") files.push_back(entry.string());
+  }
+  std::sort(files.begin(), files.end());
+  v1::Reason reason = MakeReason(reasons::kModelFileBroken, absl::StrCat(path, " is a folder"));
+  if (!files.empty()) {
+    reason.set_remedy(absl::StrCat("name the file: clusterctl model import ", files.front()));
+  } else if (has_weights && fs::exists(fs::path(path) / "config.json", error)) {
+    reason.set_message(absl::StrCat(path, " is a model's folder already, not a GGUF file"));
+    reason.set_remedy(absl::StrCat("there is nothing to import: clusterctl model load ", path));
+  } else {
+    reason.set_message(absl::StrCat(path, " is a folder without a GGUF file"));
+    reason.set_remedy("name the file itself, as it was downloaded to a disk");
+  }
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 int RunModelImport(const Invocation& run, const ImportOptions& options) {
+  if (const absl::Status folder = CheckNoFolder(options.file); !folder.ok()) {
+    return run.Fail(folder);
+  }
   const Environment& environment = run.environment;
   const std::string into = options.into.empty() ? DefaultFolder(environment) : options.into;
   v1::ModelImportUpdate last;

@@ -248,11 +248,22 @@ TEST_F(WordsTest, ADebugBundleHoldsWhatThereIsAndSaysWhatIsMissing) {
   EXPECT_TRUE(Has(run.out, path)) << run.out;
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
-  EXPECT_EQ(Run({"debug", "bundle", "--out", "/nowhere/x.tar.gz"}).exit_code, kExitFailure);
+  const CliRun refused = Run({"debug", "bundle", "--out", "/nowhere/x.tar.gz"});
+  EXPECT_EQ(refused.exit_code, kExitUsage);
+  EXPECT_TRUE(Has(refused.err, "can't be written to /nowhere/x.tar.gz: No such file"))
+      << refused.err;
+  EXPECT_TRUE(Has(refused.err, "with --out")) << refused.err;
   agent_.service.failure = absl::InternalError("no");
   const CliRun none = Run({"debug", "bundle", "--out", path});
   EXPECT_EQ(none.exit_code, kExitPartial) << "also where the agent is of no use";
   EXPECT_TRUE(Has(none.err, "status: no")) << none.err;
+  CliWorld nobody;
+  nobody.variables["MACRAME_SOCKET"] = FreshFolder() + "/nobody";
+  const CliRun alone = Clusterctl({"debug", "bundle", "--out", path}, nobody);
+  EXPECT_EQ(alone.exit_code, kExitPartial);
+  EXPECT_TRUE(Has(alone.err, "status, models, links, findings and events: agentd does not answer"))
+      << "said once: " << alone.err;
+  EXPECT_FALSE(Has(alone.err, "version: ")) << alone.err;
 }
 
 TEST_F(WordsTest, TheManualPageHasEveryCommandAndNoHiddenOne) {

@@ -205,6 +205,22 @@ TEST(ExplainText, KnowsTheWordsOfOtherTools) {
 
 // ---- errors
 
+// 32 digits are no help to people; the first eight name the node in every command.
+TEST(ErrorBlock, IdsOfNodesAreShortInWhatPeopleRead) {
+  const std::string id = "33c07c0f77d5d5e2d19aab7434849e3d";
+  v1::Reason reason =
+      MakeReason(reasons::kNodeDead, "node " + id + " is gone; sha256 " + id + id, id);
+  reason.set_remedy("clusterctl nodes forget " + id);
+  EXPECT_EQ(ErrorBlock(ReasonStatus(absl::StatusCode::kInternal, reason), Style()),
+            "error: node 33c07c0f is gone; sha256 " + id + id +
+                "\n  reason: NODE_DEAD\n  node:   33c07c0f\n"
+                "  next:   clusterctl nodes forget 33c07c0f\n");
+  EXPECT_EQ(ReasonSentence(reason),
+            "node 33c07c0f is gone; sha256 " + id + id + "; clusterctl nodes forget 33c07c0f");
+  // Programs get it whole.
+  EXPECT_EQ(ErrorDocument(ReasonStatus(absl::StatusCode::kInternal, reason))["error"]["node"], id);
+}
+
 TEST(ErrorBlock, SaysWhatWhereWhatTheMachineSaidAndWhatNext) {
   v1::Reason reason = MakeReason(reasons::kRankExited, "rank 1 ended", "node-7");
   reason.set_evidence("first line\nsecond line");
