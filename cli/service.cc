@@ -1,10 +1,13 @@
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -15,6 +18,7 @@
 #include "cli/service_runner.h"
 #include "proto/reasons.h"
 #include "transport/program_path.h"
+#include "transport/trust.h"
 
 namespace macrame::cli {
 namespace {
@@ -29,6 +33,7 @@ constexpr uint32_t kJournalLinesMax = 10000;
 struct ServiceOptions {
   std::string manager;
   ServiceSettings settings;
+  bool new_state = false;
   bool dry_run = false;
   uint32_t lines = 100;
   bool follow = false;
@@ -130,6 +135,76 @@ ServiceFound WhatIsThere(const ServiceSettings& settings, const ServiceRunner& r
   return found;
 }
 
+constexpr char kStateFile[] = "/state.db";  // that every state folder has
+
+// The folder of an agent that whoever typed this started by hand; "": there is none.
+std::string StateOfHandStarted(const Environment& environment) {
+  std::string home = environment.variable("HOME");
+  const std::string typed = environment.variable("SUDO_USER");
+  if (const passwd* user = typed.empty() ? nullptr : ::getpwnam(typed.c_str())) {
+    home = user->pw_dir;
+  }
+  const std::string state = home + "/.macrame/state";
+  return !home.empty() && IsThere(state + kStateFile) ? state : "";
+}
+
+// The agent that has this folder, as its lock says; "": none has.
+std::string HolderOf(const std::string& state) {
+  const int lock = ::open((state + "/state.lock").c_str(), O_RDWR | O_CLOEXEC);
+  if (lock < 0) return "";
+  const bool is_free = ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+  char pid[24] = {};
+  const bool is_told = !is_free && ::pread(lock, pid, sizeof(pid) - 1, 0) > 0;
+  ::close(lock);
+  if (is_free) return "";
+  return is_told ? absl::StrCat("process ", pid) : "a process";
+}
+
+// Its secret and membership go along: as its record says, else where agents look by default.
+void FindMembership(ServiceSettings* settings) {
+  const fs::path state = settings->taken_state;
+  fs::path secret = state.parent_path() / "cluster.secret";
+  std::ifstream file(state / "membership.json", std::ios::binary);
+  const Json record = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (record.is_object() && record.contains("cluster_secret_file") &&
+      record["cluster_secret_file"].is_string()) {
+    secret = record["cluster_secret_file"].get<std::string>();
+  }
+  if (settings->secret_file.empty() && IsThere(secret)) settings->secret_file = secret;
+  const std::string membership = transport::NodeMembershipPath(secret);
+  if (IsThere(membership)) settings->taken_membership = membership;
+}
+
+absl::Status CheckTakenState(const ServiceOptions& options, const ServicePlaces& places) {
+  const std::string& state = options.settings.taken_state;
+  if (!IsThere(state + kStateFile)) {
+    return Trouble(absl::StatusCode::kNotFound, absl::StrCat(state, " is no agent's state folder"),
+                   "an agent keeps its state in ~/.macrame/state, or where its state_folder says");
+  }
+  if (IsThere(places.state + kStateFile)) {
+    return Trouble(absl::StatusCode::kAlreadyExists,
+                   absl::StrCat("the service has a state already, in ", places.state),
+                   "leave --state out, or remove that folder first");
+  }
+  if (const std::string holder = HolderOf(state); !holder.empty()) {
+    return Trouble(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("an agent (", holder, ") still uses ", state),
+                   "stop that agent first: one node can't have two");
+  }
+  return absl::OkStatus();
+}
+
+// A first install beside a state that is there: a new node, which the cluster does not know, is
+// seldom what is wanted. "": nothing is to be said.
+std::string StateLeftBehind(const Environment& environment, const ServiceOptions& options) {
+  const bool is_said = options.new_state || !options.settings.taken_state.empty();
+  if (is_said || IsThere(PlacesOf(options.settings.manager).state + kStateFile)) return "";
+  const std::string state = StateOfHandStarted(environment);
+  if (state.empty()) return "";
+  return absl::StrCat("an agent that was started by hand has its node id and membership in ", state,
+                      ", and the service would begin as a new node");
+}
+
 // What can't be done is found out before anything is.
 absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& found) {
   const ServiceSettings& settings = options.settings;
@@ -140,6 +215,9 @@ absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& fou
     return Trouble(absl::StatusCode::kNotFound,
                    absl::StrCat("there is no program ", path, " to install"),
                    "build it: ninja -C build/release programs");
+  }
+  if (!settings.taken_state.empty()) {
+    if (absl::Status taken = CheckTakenState(options, places); !taken.ok()) return taken;
   }
   if (found.settings && !settings.model_folders.empty()) {
     return Trouble(absl::StatusCode::kFailedPrecondition,
@@ -225,6 +303,11 @@ int RunInstall(const Invocation& run, const ServiceOptions& given) {
         fs::path(transport::ProgramBesideThis("agentd")).parent_path().parent_path().string();
   }
   for (std::string& folder : settings.model_folders) folder = fs::absolute(folder).string();
+  if (!settings.taken_state.empty()) {
+    settings.taken_state = fs::absolute(settings.taken_state).lexically_normal().string();
+    if (settings.taken_state.ends_with('/')) settings.taken_state.pop_back();
+    FindMembership(&settings);
+  }
   const absl::Status user = ChooseUser(run, &settings);
   if (!user.ok()) return run.Fail(user);
   const ServiceRunner runner(run.environment);
@@ -232,12 +315,19 @@ int RunInstall(const Invocation& run, const ServiceOptions& given) {
   const absl::Status possible = CheckInstall(options, found);
   if (!possible.ok()) return run.Fail(possible);
   const std::vector<ServiceStep> steps = InstallSteps(settings, found);
+  const std::string left_behind = StateLeftBehind(run.environment, options);
+  constexpr char kChoice[] =
+      "stop that agent and add --state FOLDER to take it over, or --new-state to begin anew";
   if (options.dry_run) {
+    if (!left_behind.empty()) *run.environment.err << left_behind << ": " << kChoice << "\n";
     *run.environment.out << StepsText(steps);
     return kExitOk;
   }
   const absl::Status root = CheckRoot("installed");
   if (!root.ok()) return run.Fail(root);
+  if (!left_behind.empty()) {
+    return run.Fail(Trouble(absl::StatusCode::kFailedPrecondition, left_behind, kChoice));
+  }
   const int code = CarryOut(run, runner, steps);
   if (code != kExitOk) return code;
   const ServicePlaces places = PlacesOf(settings.manager);
@@ -413,6 +503,13 @@ void AddService(CommandTree& tree) {
       ->check(NamesSomething);
   install->add_option("--secret", options->settings.secret_file,
                       "The cluster's secret file, of which it gets a copy (without: cluster join)");
+  install
+      ->add_option("--state", options->settings.taken_state,
+                   "Take over this state folder of an agent that was started by hand: its node id, "
+                   "secret and membership")
+      ->check(NamesSomething);
+  install->add_flag("--new-state", options->new_state,
+                    "Begin as a new node, although an agent that was started by hand has a state");
   install->add_option("--user", options->settings.user,
                       "Whom it runs as (Linux: macrame, which is made; macOS: who typed sudo)");
   install->add_option("--group", options->settings.group,

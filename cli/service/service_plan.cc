@@ -93,6 +93,26 @@ void AddFolders(const ServiceSettings& settings, Steps* steps) {
   steps->push_back(Folder(places.logs, settings.user, settings.group, "0750"));
 }
 
+// What is of the old agent's last run stays behind, and where it had its secret.
+void TakeState(const ServiceSettings& settings, Steps* steps) {
+  if (settings.taken_state.empty()) return;
+  const std::string state = PlacesOf(settings.manager).state;
+  steps->push_back(Do("take over the state in " + settings.taken_state,
+                      {"cp", "-R", settings.taken_state + "/.", state},
+                      ShellLine({"rm", "-rf", state})));
+  std::vector<std::string> leave = {"rm", "-rf"};
+  for (const char* name : {"state.lock", "membership.json", "ranks", "logs"}) {
+    leave.push_back(absl::StrCat(state, "/", name));
+  }
+  steps->push_back(Do("leave out what was of that agent alone", std::move(leave)));
+  if (!settings.taken_membership.empty()) {
+    steps->push_back(Do("copy the membership", {"install", "-m", "0600", settings.taken_membership,
+                                                state + "/node.membership"}));
+  }
+  steps->push_back(Do("give the state to " + settings.user,
+                      {"chown", "-R", absl::StrCat(settings.user, ":", settings.group), state}));
+}
+
 // Beside the present ones, so that a copy that fails changes nothing.
 void AddPrograms(const ServiceSettings& settings, const ServiceFound& found, Steps* steps) {
   const std::string fresh = PlacesOf(settings.manager).programs + ".new";
@@ -246,6 +266,7 @@ std::vector<ServiceStep> InstallSteps(const ServiceSettings& settings, const Ser
   if (found.settings) {
     for (ServiceStep& step : steps) step.undo.clear();  // they were there, with what is in them
   }
+  TakeState(settings, &steps);
   AddPrograms(settings, found, &steps);
   if (!found.settings) {
     // The agent's alone: the webhook's URL is a secret, and this is where it is written.

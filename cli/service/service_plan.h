@@ -33,7 +33,11 @@ struct ServiceSettings {
   std::string member;                      // becomes one of the group; "": nobody
   std::vector<std::string> model_folders;  // besides the service's own
   std::string secret_file;                 // copied into the state folder; "": none
-  std::string built;                       // the folder whose bin/ and mlx/ are installed
+  // Of an agent that was started by hand and has ended: the service goes on as the same node. "":
+  // the service keeps its own.
+  std::string taken_state;
+  std::string taken_membership;  // "node.membership" beside that agent's secret; "": none
+  std::string built;             // the folder whose bin/ and mlx/ are installed
 };
 
 // What is there before anything is done.

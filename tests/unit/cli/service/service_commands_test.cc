@@ -1,9 +1,11 @@
 // `clusterctl service`: what it refuses before anything is done, what it would do, what it makes of
 // the manager's words; and the runner that carries steps out.
 
+#include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <pwd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +60,7 @@ class ServiceCommandsTest : public ::testing::Test {
     CliWorld world;
     world.variables["MACRAME_COMMANDS_FOLDER"] = (folder_ / "commands").string();
     world.variables["SUDO_USER"] = sudo_user;
+    world.variables["HOME"] = home_.string();
     return Clusterctl(words, world);
   }
   CliRun Install(const std::string& manager, const std::vector<std::string>& more,
@@ -70,6 +73,7 @@ class ServiceCommandsTest : public ::testing::Test {
   }
 
   fs::path folder_;
+  fs::path home_;
 };
 
 TEST_F(ServiceCommandsTest, ADryRunPrintsEachStepAndTakesNone) {
@@ -100,6 +104,50 @@ TEST_F(ServiceCommandsTest, ASecretFileThatIsNotThereIsSaid) {
   EXPECT_EQ(run.exit_code, kExitNotFound);
   EXPECT_TRUE(Has(run.err, "/nowhere/cluster.secret")) << run.err;
   EXPECT_TRUE(Has(run.err, "cluster init")) << run.err;
+}
+
+TEST_F(ServiceCommandsTest, AnAgentThatWasStartedByHandIsTakenOverWithItsMembership) {
+  const fs::path home = folder_ / "home";
+  const fs::path state = home / ".macrame/state";
+  fs::create_directories(state);
+  EXPECT_EQ(Install("systemd", {"--state", state.string()}).exit_code, kExitNotFound)
+      << "a folder without a state";
+  std::ofstream(state / "state.db") << "x";
+  std::ofstream(home / "desk.secret") << "s";
+  std::ofstream(home / "node.membership") << "m";
+  std::ofstream(state / "membership.json")
+      << R"({"cluster_secret_file": ")" << (home / "desk.secret").string() << R"("})";
+  const CliRun run = Install("systemd", {"--state", state.string() + "/"});
+  ASSERT_EQ(run.exit_code, kExitOk) << run.err;
+  const size_t copied = run.out.find("cp -R " + state.string() + "/. /var/lib/macrame/state\n");
+  const size_t given = run.out.find("chown -R no-such-user-here:");
+  const size_t started = run.out.find("systemctl restart");
+  EXPECT_LT(copied, given) << run.out;
+  EXPECT_LT(given, started) << run.out;
+  EXPECT_TRUE(
+      Has(run.out, (home / "desk.secret").string() + " /var/lib/macrame/state/cluster.secret\n"))
+      << run.out;
+  EXPECT_TRUE(Has(run.out, "/node.membership /var/lib/macrame/state/node.membership\n")) << run.out;
+  // One node can't have two agents.
+  const int lock = ::open((state / "state.lock").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  ASSERT_EQ(::pwrite(lock, "4711", 4, 0), 4);
+  const CliRun held = Install("systemd", {"--state", state.string()});
+  EXPECT_EQ(held.exit_code, kExitConflict) << held.err;
+  EXPECT_TRUE(Has(held.err, "process 4711") && Has(held.err, "stop that agent first")) << held.err;
+  ::close(lock);
+}
+
+TEST_F(ServiceCommandsTest, AStateThatWouldBeLeftBehindIsSaidBeforeAnythingIsDone) {
+  const fs::path state = folder_ / "home/.macrame/state";
+  fs::create_directories(state);
+  std::ofstream(state / "state.db") << "x";
+  home_ = folder_ / "home";
+  const CliRun run = Install("systemd", {}, /*sudo_user=*/"");
+  EXPECT_EQ(run.exit_code, kExitOk);
+  EXPECT_TRUE(Has(run.err, state.string()) && Has(run.err, "--state FOLDER")) << run.err;
+  EXPECT_EQ(Install("systemd", {"--new-state"}, "").err, "");
+  EXPECT_EQ(Install("systemd", {"--state", state.string()}, "").err, "");
 }
 
 // As of a script's variable that is not set.
