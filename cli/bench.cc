@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/format/bench_view.h"
 #include "cli/interrupt.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -100,23 +101,16 @@ class BenchRunner {
     request.set_prompt(BenchPrompt(seed_, next_prompt_++, words, shared_words));
     request.set_max_tokens(answer_tokens);
     request.mutable_sampling()->set_temperature(0);
-    double last_ms = 0;
     sample.sent_ms = MsSince(begin);
     const absl::Status status = client.Infer(request, [&](const v1::GenerateChunk& chunk) {
       sample.prompt_tokens = std::max(sample.prompt_tokens, chunk.prompt_tokens());
       sample.cached_tokens = std::max(sample.cached_tokens, chunk.cached_tokens());
       sample.completion_tokens = std::max(sample.completion_tokens, chunk.completion_tokens());
       if (chunk.token_ids().empty()) return;
-      const double now_ms = MsSince(begin);
-      if (sample.first_token_ms < 0) {
-        sample.first_token_ms = now_ms;
-      } else {
-        // Tokens that came together share the time since the last ones.
-        const int count = chunk.token_ids_size();
-        sample.gaps_ms.insert(sample.gaps_ms.end(), static_cast<size_t>(count),
-                              (now_ms - last_ms) / count);
-      }
-      last_ms = now_ms;
+      sample.last_token_ms = MsSince(begin);
+      if (sample.first_token_ms >= 0) return;
+      sample.first_token_ms = sample.last_token_ms;
+      sample.first_tokens = static_cast<uint32_t>(chunk.token_ids_size());
     });
     sample.ended_ms = MsSince(begin);
     return status;
@@ -161,7 +155,7 @@ absl::StatusOr<BenchReport> ReportOn(const Invocation& run, const BenchOptions& 
   return report;
 }
 
-int RunBench(const Invocation& run, const BenchOptions& options) {
+int RunBench(const Invocation& run, BenchOptions options) {
   const std::vector<BenchCase> cases = CasesOf(options);
   if (cases.size() > kCasesMax) {
     v1::Reason reason =
@@ -169,6 +163,8 @@ int RunBench(const Invocation& run, const BenchOptions& options) {
     reason.set_remedy("ask for fewer --users, --prompt-tokens or --answer-tokens at once");
     return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, reason));
   }
+  AgentClient client(run.options.agent);
+  options.model = ModelMeantBy(client, options.model);
   auto report = ReportOn(run, options);
   if (!report.ok()) return run.Fail(report.status());
   std::random_device device;

@@ -57,7 +57,7 @@ double QuantileOf(std::vector<double> values, double share) {
 BenchRow Summarize(const BenchCase& asked, const std::vector<BenchSample>& samples) {
   BenchRow row;
   row.asked = asked;
-  std::vector<double> first, gaps;
+  std::vector<double> first, per_token;
   std::vector<Interval> waiting, answering;
   double prompt = 0, computed = 0, answer = 0, after_first = 0, begin = 0, end = 0;
   for (const BenchSample& sample : samples) {
@@ -75,7 +75,10 @@ BenchRow Summarize(const BenchCase& asked, const std::vector<BenchSample>& sampl
     row.cached_tokens += sample.cached_tokens;
     if (sample.first_token_ms < 0) continue;
     first.push_back(sample.first_token_ms - sample.sent_ms);
-    gaps.insert(gaps.end(), sample.gaps_ms.begin(), sample.gaps_ms.end());
+    if (sample.completion_tokens > sample.first_tokens) {
+      per_token.push_back((sample.last_token_ms - sample.first_token_ms) /
+                          (sample.completion_tokens - sample.first_tokens));
+    }
     waiting.emplace_back(sample.sent_ms, sample.first_token_ms);
     answering.emplace_back(sample.first_token_ms, sample.ended_ms);
     if (sample.completion_tokens > 1) after_first += sample.completion_tokens - 1;
@@ -88,8 +91,8 @@ BenchRow Summarize(const BenchCase& asked, const std::vector<BenchSample>& sampl
   row.ttft_p50_ms = QuantileOf(first, 0.5);
   row.ttft_p95_ms = QuantileOf(first, 0.95);
   row.ttft_max_ms = QuantileOf(first, 1);
-  row.itl_p50_ms = QuantileOf(gaps, 0.5);
-  row.itl_p95_ms = QuantileOf(gaps, 0.95);
+  row.tpot_p50_ms = QuantileOf(per_token, 0.5);
+  row.tpot_p95_ms = QuantileOf(per_token, 0.95);
   row.prefill_rate = PerSecond(computed, LengthOfUnion(std::move(waiting)));
   row.decode_rate = PerSecond(after_first, LengthOfUnion(std::move(answering)));
   row.total_rate = PerSecond(prompt + answer, end - begin);

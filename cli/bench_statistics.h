@@ -19,10 +19,11 @@ struct BenchCase {
 struct BenchSample {
   double sent_ms = 0;
   double first_token_ms = -1;  // none came
+  double last_token_ms = -1;
   double ended_ms = 0;
   uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
-  std::vector<double> gaps_ms;  // between two tokens of the answer
-  std::string error;            // empty: it was answered
+  uint32_t first_tokens = 0;  // that came together with the first
+  std::string error;          // empty: it was answered
 };
 
 struct BenchRow {
@@ -33,7 +34,9 @@ struct BenchRow {
   double prompt_tokens = 0, answer_tokens = 0;
   uint64_t cached_tokens = 0;  // of all prompts
   double ttft_p50_ms = 0, ttft_p95_ms = 0, ttft_max_ms = 0;
-  double itl_p50_ms = 0, itl_p95_ms = 0;
+  // Time per output token of an answer: from its first token to its last, over the tokens between.
+  // Not between two arrivals: of tokens that come together most would seem to take no time at all.
+  double tpot_p50_ms = 0, tpot_p95_ms = 0;
   // Tokens a second of all users together. Prefill: prompt tokens that were not cached, over the
   // time in which any request waited for its first token; decode: the tokens after the first, over
   // the time in which any answer was under way; total: all of both over all of the time.

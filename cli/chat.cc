@@ -18,6 +18,7 @@
 #include "cli/duration.h"
 #include "cli/interrupt.h"
 #include "cli/load_wait.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 #include "proto/suggestions.h"
 
@@ -101,12 +102,13 @@ absl::StatusOr<v1::ClusterStatus> StatusOfServed(AgentClient& client) {
 std::optional<std::string> ServedName(const Invocation& run, const ChatOptions& options,
                                       bool may_load, int* exit_code) {
   AgentClient client(run.options.agent);
+  const std::string meant = ModelMeantBy(client, options.model);
   const auto status = StatusOfServed(client);
   if (!status.ok()) {
     *exit_code = run.Fail(status.status());
     return std::nullopt;
   }
-  const std::string name = may_load ? AbsoluteModelPath(options.model) : options.model;
+  const std::string name = may_load ? AbsoluteModelPath(meant) : meant;
   const v1::DeploymentStatus* served = options.model.empty() && status->deployments_size() == 1
                                            ? &status->deployments(0)
                                            : FindServed(*status, name);

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "cli/format/access_view.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 #include "transport/access_file.h"
 #include "transport/private_file.h"
@@ -107,6 +108,9 @@ int RunKeyCreate(const Invocation& run, const KeyOptions& options) {
   *request.mutable_key() = KeyOf(options);
   if (options.scopes.empty()) request.mutable_key()->add_scopes("infer");
   AgentClient client(run.options.agent);
+  for (std::string& model : *request.mutable_key()->mutable_models()) {
+    model = ModelMeantBy(client, model);
+  }
   const auto response = client.CreateKey(request);
   if (!response.ok()) return run.Fail(response.status());
   if (!run.wants_table()) {

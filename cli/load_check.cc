@@ -4,12 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/format/text.h"
 #include "proto/backends.h"
 #include "proto/reason_codes.h"
 
 namespace macrame::cli {
 namespace {
+
+constexpr char kSpeed[] = "speed";
+constexpr char kFirstText[] = "first text";
 
 LoadVerdict PassedIf(bool passed) { return passed ? LoadVerdict::kPassed : LoadVerdict::kFailed; }
 
@@ -59,6 +63,49 @@ LoadCheck CheckMemory(const v1::Assignment& part, const v1::DeploymentStatus& de
   return check;
 }
 
+// What the machine did before the trial. Beside other work no speed is the model's own.
+LoadCheck CheckMachine(const v1::Assignment& part, const v1::ClusterStatus& cluster) {
+  LoadCheck check{absl::StrCat("load of ", part.hostname()), LoadVerdict::kUnknown, "-",
+                  "that node does not tell its load"};
+  const v1::NodeStatus* node = FindNode(cluster, part.node_id());
+  if (node == nullptr || !node->has_load()) return check;
+  const v1::NodeLoad& load = node->load();
+  check.measured = absl::StrCat("processor ", Percent(load.cpu_busy_ratio()), " busy");
+  std::vector<std::string> others;
+  if (load.cpu_busy_ratio() > kCpuBusyMax) others.push_back("the processor");
+  if (load.requests_running() > 0) {
+    absl::StrAppend(&check.measured, ", ", Plural(load.requests_running(), "request"),
+                    " under way");
+    others.push_back("requests");
+  }
+  if (load.memory_pressure() == v1::MEMORY_PRESSURE_WARNING ||
+      load.memory_pressure() == v1::MEMORY_PRESSURE_CRITICAL) {
+    absl::StrAppend(&check.measured, ", short of memory");
+    others.push_back("memory");
+  }
+  if (load.thermal_state() == v1::THERMAL_STATE_THROTTLED) {
+    absl::StrAppend(&check.measured, ", too hot");
+    others.push_back("heat");
+  }
+  check.verdict = others.empty() ? LoadVerdict::kPassed : LoadVerdict::kNoted;
+  check.expected = absl::StrCat("before it was asked; up to ", Percent(kCpuBusyMax), " is idle");
+  if (others.empty()) return check;
+  check.expected = absl::StrCat("before it was asked: ", absl::StrJoin(others, ", "),
+                                " slow it down; end that work, and check again");
+  return check;
+}
+
+// ", while ada was busy": what is said of a figure that was missed then.
+std::string WhileBusy(const v1::Plan& plan, const v1::ClusterStatus& cluster) {
+  std::vector<std::string> busy;
+  for (const v1::Assignment& part : plan.assignments()) {
+    if (CheckMachine(part, cluster).verdict == LoadVerdict::kNoted) busy.push_back(part.hostname());
+  }
+  if (busy.empty()) return "";
+  return absl::StrCat(", while ", absl::StrJoin(busy, " and "), busy.size() == 1 ? " was" : " were",
+                      " busy with something else");
+}
+
 LoadCheck CheckGpu(const v1::Assignment& part, const v1::ClusterStatus& cluster,
                    const LoadTrial& trial) {
   LoadCheck check{absl::StrCat("GPU of ", part.hostname()), LoadVerdict::kUnknown, "-",
@@ -80,7 +127,7 @@ LoadCheck CheckGpu(const v1::Assignment& part, const v1::ClusterStatus& cluster,
 
 LoadCheck CheckSpeed(const v1::Plan& plan, const LoadTrial& trial) {
   const double predicted = plan.prediction().tokens_per_second();
-  LoadCheck check{"speed", LoadVerdict::kUnknown, "-", "no speed was predicted"};
+  LoadCheck check{kSpeed, LoadVerdict::kUnknown, "-", "no speed was predicted"};
   if (trial.tokens_per_second <= 0) return check;
   check.measured = absl::StrCat(Rate(trial.tokens_per_second), " tokens/s");
   if (predicted <= 0) return check;
@@ -117,7 +164,7 @@ LoadCheck CheckFirstText(const v1::Plan& plan, const LoadTrial& trial) {
   // A model that takes long for a token takes long for the first one too.
   const double rate = plan.prediction().tokens_per_second();
   const double limit = std::max(kFirstTextMsMax, rate > 0 ? 3 * 1000 / rate : 0);
-  LoadCheck check{"first text", LoadVerdict::kUnknown, "-",
+  LoadCheck check{kFirstText, LoadVerdict::kUnknown, "-",
                   absl::StrCat("within ", Milliseconds(limit), " of a short prompt")};
   if (trial.first_text_ms < 0) return check;
   check.measured = Milliseconds(trial.first_text_ms);
@@ -138,9 +185,17 @@ std::vector<LoadCheck> CheckLoad(const v1::DeploymentStatus& deployment,
   for (const v1::Assignment& part : plan.assignments()) {
     checks.push_back(CheckGpu(part, cluster, trial));
   }
+  for (const v1::Assignment& part : plan.assignments()) {
+    checks.push_back(CheckMachine(part, cluster));
+  }
   checks.push_back(CheckSpeed(plan, trial));
   checks.push_back(CheckLinks(plan, trial));
   checks.push_back(CheckFirstText(plan, trial));
+  for (LoadCheck& check : checks) {
+    const bool is_time = check.what == kSpeed || check.what == kFirstText;
+    if (!is_time || check.verdict != LoadVerdict::kFailed) continue;
+    absl::StrAppend(&check.measured, WhileBusy(plan, cluster));
+  }
   return checks;
 }
 

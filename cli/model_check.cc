@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
 #include "cli/load_check.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 
@@ -108,6 +109,8 @@ const char* VerdictWord(LoadVerdict verdict) {
       return "passed";
     case LoadVerdict::kFailed:
       return "failed";
+    case LoadVerdict::kNoted:
+      return "noted";
     default:
       return "not known";
   }
@@ -118,6 +121,7 @@ std::string PaintedVerdict(LoadVerdict verdict, const Style& style) {
   std::string word = VerdictWord(verdict);
   word.resize(9, ' ');
   if (verdict == LoadVerdict::kPassed) return style.Good(word);
+  if (verdict == LoadVerdict::kNoted) return style.Warn(word);
   return verdict == LoadVerdict::kFailed ? style.Bad(word) : style.Dim(word);
 }
 
@@ -235,8 +239,9 @@ absl::Status NotLoaded(AgentClient& client, const std::string& name) {
                       absl::StrCat("no model '", name, "' is loaded", also));
 }
 
-int RunModelCheck(const Invocation& run, const std::string& name) {
+int RunModelCheck(const Invocation& run, const std::string& typed) {
   AgentClient client(run.options.agent);
+  const std::string name = ModelMeantBy(client, typed);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   const auto models = ReplicasOf(*status, name);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -123,7 +124,10 @@ int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI:
   }
   const auto files = ReadFiles(options);
   if (!files.ok()) return run.Fail(files.status());
-  return AskOnce(run, MakeRequest(options, command, prompt, *files));
+  v1::GenerateRequest request = MakeRequest(options, command, prompt, *files);
+  AgentClient client(run.options.agent);
+  request.set_deployment(ModelMeantBy(client, options.model));
+  return AskOnce(run, request);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include "cli/command.h"
 #include "cli/duration.h"
+#include "cli/format/load_changes.h"
 #include "cli/format/model_view.h"
 #include "cli/load_wait.h"
+#include "cli/model_name.h"
 #include "proto/replicas.h"
 
 namespace macrame::cli {
@@ -25,16 +27,29 @@ struct LoadOptions {
   bool unload_unused = false;
 };
 
+// How it was served until now, of a new replica how another one was; null: not at all.
+const v1::DeploymentStatus* Before(const v1::ClusterStatus& status, const std::string& name) {
+  const v1::DeploymentStatus* other = nullptr;
+  for (const v1::DeploymentStatus& one : status.deployments()) {
+    if (one.state() == v1::DEPLOYMENT_STATE_REMOVING) continue;
+    const std::string& own = one.deployment().name();
+    if (own == name) return &one;
+    if (DeploymentOfReplica(own) == DeploymentOfReplica(name)) other = &one;
+  }
+  return other;
+}
+
 int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   AgentClient client(run.options.agent);
   const auto placement = ResolvePlacement(options.placement, client);
   if (!placement.ok()) return run.Fail(placement.status());
   v1::LoadModelRequest request;
-  request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
+  request.set_name_or_path(AbsoluteModelPath(ModelMeantBy(client, options.name_or_path)));
   request.set_deployment_name(options.deployment_name);
   *request.mutable_placement() = *placement;
   if (!options.draft_model.empty()) {
-    request.mutable_placement()->set_draft_model(AbsoluteModelPath(options.draft_model));
+    request.mutable_placement()->set_draft_model(
+        AbsoluteModelPath(ModelMeantBy(client, options.draft_model)));
   }
   request.set_replicas(options.replicas);
   if (options.priority.has_value()) request.set_priority(*options.priority);
@@ -42,12 +57,15 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   request.set_unload_unused(options.unload_unused);
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
 
+  const v1::ClusterStatus status = client.GetStatus().value_or(v1::ClusterStatus());
   const auto begin = std::chrono::steady_clock::now();
   v1::DeploymentStatus loaded;
   if (const int code = LoadAndWait(run, client, request, &loaded); code != kExitOk) return code;
   if (run.wants_table()) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    *run.environment.out << LoadedSummary(loaded, took.count());
+    const v1::DeploymentStatus* before = Before(status, loaded.deployment().name());
+    *run.environment.out << (before == nullptr ? "" : LoadChangesLine(*before, loaded))
+                         << LoadedSummary(loaded, took.count());
   } else {
     run.PrintDocument(Document("DeploymentStatus", loaded));
   }

@@ -11,6 +11,7 @@
 #include "cli/coordinator_change.h"
 #include "cli/duration.h"
 #include "cli/format/profile_view.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -115,8 +116,9 @@ int Show(const Invocation& run, AgentClient& client, const std::string& model) {
   return kExitOk;
 }
 
-int RunModelProfile(const Invocation& run, const ProfileOptions& options) {
+int RunModelProfile(const Invocation& run, ProfileOptions options) {
   AgentClient client(run.options.agent);
+  options.model = ModelMeantBy(client, options.model);
   const auto request = RequestOf(options);
   if (!request.ok()) return run.Fail(request.status());
   if (!ChangesSomething(*request)) return Show(run, client, options.model);

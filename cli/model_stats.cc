@@ -3,16 +3,18 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/format/timings_view.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
 
-int RunModelStats(const Invocation& run, const std::string& name) {
+int RunModelStats(const Invocation& run, const std::string& typed) {
   AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
+  const std::string name = ModelMeantBy(client, typed);
   Json document = Document("ModelStats");
   document["items"] = Json::array();
   std::string text;

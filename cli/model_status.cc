@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/format/model_view.h"
+#include "cli/model_name.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 #include "proto/suggestions.h"
@@ -19,20 +20,20 @@ int RunModelStatus(const Invocation& run, const ModelStatusOptions& options) {
   AgentClient client(run.options.agent);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
+  const std::string name = ModelMeantBy(client, options.model);
   v1::ClusterStatus chosen;
   std::vector<std::string> names;
   for (const v1::DeploymentStatus& one : status->deployments()) {
     const std::string& own = one.deployment().name();
     names.push_back(own);
-    if (options.model.empty() || own == options.model ||
-        DeploymentOfReplica(own) == options.model) {
+    if (name.empty() || own == name || DeploymentOfReplica(own) == name) {
       *chosen.add_deployments() = one;
     }
   }
-  if (chosen.deployments().empty() && !options.model.empty()) {
-    return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
-                                 absl::StrCat("no model '", options.model, "' is loaded",
-                                              DidYouMean(options.model, names))));
+  if (chosen.deployments().empty() && !name.empty()) {
+    return run.Fail(
+        ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                     absl::StrCat("no model '", name, "' is loaded", DidYouMean(name, names))));
   }
   if (!run.wants_table()) {
     Json document = Document("DeploymentList");

@@ -2,12 +2,14 @@
 
 #include "cli/command.h"
 #include "cli/coordinator_change.h"
+#include "cli/model_name.h"
 
 namespace macrame::cli {
 namespace {
 
-int RunModelUnload(const Invocation& run, const std::string& name) {
+int RunModelUnload(const Invocation& run, const std::string& typed) {
   AgentClient client(run.options.agent);
+  const std::string name = ModelMeantBy(client, typed);
   int given = 0;
   const absl::Status done = GiveOrder([&] {
     ++given;

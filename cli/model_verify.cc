@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/format/verify_view.h"
 #include "cli/interrupt.h"
+#include "cli/model_name.h"
 #include "cli/repaint.h"
 #include "proto/reasons.h"
 
@@ -49,7 +50,7 @@ int RunModelVerify(const Invocation& run, const VerifyOptions& options) {
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   v1::VerifyModelRequest request;
-  request.set_name_or_path(AbsoluteModelPath(options.model));
+  request.set_name_or_path(AbsoluteModelPath(ModelMeantBy(client, options.model)));
   for (const std::string& name : NamesIn(options.nodes)) {
     const auto nodes = ResolveEach(*status, name);
     if (!nodes.ok()) return run.Fail(nodes.status());

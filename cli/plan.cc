@@ -1,8 +1,13 @@
+#include <map>
 #include <memory>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/format/model_view.h"
+#include "cli/model_name.h"
 #include "cli/planner_program.h"
+#include "cli/present_cluster.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -49,14 +54,61 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
   return std::move(*answer->mutable_plan());
 }
 
+// Of a model whose files no node has, by the catalogue's figures. `absent`: the live plan's error,
+// which it stays when the catalogue does not have the model either.
+absl::StatusOr<v1::PlanResult> PlanFromCatalogue(const Invocation& run, AgentClient& client,
+                                                 const v1::PlanModelRequest& live,
+                                                 const absl::Status& absent) {
+  const auto status = client.GetStatus();
+  const auto links = client.GetLinks();
+  if (!status.ok() || !links.ok()) return absent;
+  const std::map<std::string, std::string> names = PresentNames(*status);
+  v1::PlannerQuestion question;
+  v1::DescribedPlanQuestion& plan = *question.mutable_plan();
+  plan.set_cluster_yaml(PresentClusterFile(*status, *links));
+  plan.set_model(live.name_or_path());
+  *plan.mutable_placement() = live.placement();
+  // The file knows nodes by their names.
+  for (auto* nodes : {plan.mutable_placement()->mutable_node_ids(),
+                      plan.mutable_placement()->mutable_excluded_node_ids()}) {
+    for (std::string& node : *nodes) {
+      if (const auto name = names.find(node); name != names.end()) node = name->second;
+    }
+  }
+  auto answer = AskPlanner(question, run.environment);
+  if (absl::IsNotFound(answer.status())) {
+    v1::Reason reason = ReasonOf(absent);
+    reason.set_message(absl::StrCat(reason.message(), "; and ", answer.status().message()));
+    reason.set_remedy(
+        "'clusterctl model list' shows the models that are there; a folder's path works too, and "
+        "a name of the catalogue (deploy/catalogue/models.yaml) is planned without files");
+    return ReasonStatus(absl::StatusCode::kNotFound, reason);
+  }
+  if (!answer.ok()) return answer.status();
+  v1::PlanResult result = std::move(*answer->mutable_plan());
+  std::string why = absl::StrCat("no node has the files of '", live.name_or_path(),
+                                 "'; this is what the catalogue's figures say of this cluster");
+  if (result.has_not_served()) {
+    absl::StrAppend(result.mutable_not_served()->mutable_message(), "; ", why);
+    return result;
+  }
+  v1::Reason& not_served = *result.mutable_not_served();
+  not_served = MakeReason(reasons::kModelNotFound, std::move(why));
+  not_served.set_remedy("put its folder into a node's model_folders to load it");
+  return result;
+}
+
 absl::StatusOr<v1::PlanResult> PlanLive(const Invocation& run, const PlanOptions& options) {
   AgentClient client(run.options.agent);
   const auto placement = ResolvePlacement(options.placement, client);
   if (!placement.ok()) return placement.status();
   v1::PlanModelRequest request;
-  request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
+  request.set_name_or_path(AbsoluteModelPath(ModelMeantBy(client, options.name_or_path)));
   *request.mutable_placement() = *placement;
-  return client.PlanModel(request);
+  auto result = client.PlanModel(request);
+  const bool is_absent = ReasonOf(result.status()).code() == reasons::kModelNotFound;
+  if (!is_absent || NamesModelFolder(options.name_or_path)) return result;
+  return PlanFromCatalogue(run, client, request, result.status());
 }
 
 int RunPlan(const Invocation& run, const PlanOptions& options) {
@@ -86,8 +138,8 @@ void AddPlan(CommandTree& tree) {
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("model", options->name_or_path,
-                   "A model's name, or the path of its folder; with --cluster a folder on this "
-                   "machine or a name of the catalogue")
+                   "A model's name, the path of its folder, or a name of the catalogue; with "
+                   "--cluster a folder on this machine or a name of the catalogue")
       ->required();
   AddPlacementFlags(command, &options->placement);
   CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,

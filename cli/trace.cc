@@ -9,6 +9,7 @@
 #include "cli/format/cluster_view.h"
 #include "cli/format/reason_text.h"
 #include "cli/interrupt.h"
+#include "cli/model_name.h"
 
 namespace macrame::cli {
 namespace {
@@ -23,7 +24,7 @@ struct TraceOptions {
 int RunTrace(const Invocation& run, const TraceOptions& options) {
   AgentClient client(run.options.agent);
   v1::TraceRankRequest request;
-  request.set_deployment(options.model);
+  request.set_deployment(ModelMeantBy(client, options.model));
   request.set_duration_ms(static_cast<uint32_t>(options.seconds * 1000));
   InterruptWatch interrupt([&] { client.Cancel(); });
   const v1::ClusterStatus status = client.GetStatus().value_or(v1::ClusterStatus());

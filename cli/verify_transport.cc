@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
+#include "cli/model_name.h"
 
 namespace macrame::cli {
 namespace {
@@ -11,7 +12,7 @@ constexpr uint32_t kRounds = 50;
 int RunVerify(const Invocation& run, const std::string& deployment) {
   AgentClient client(run.options.agent);
   v1::VerifyTransportRequest request;
-  request.set_deployment(deployment);
+  request.set_deployment(ModelMeantBy(client, deployment));
   request.mutable_group()->set_rounds(kRounds);
   for (const uint64_t size : {1 << 10, 8 << 10, 64 << 10, 1 << 20}) {
     request.mutable_group()->add_sizes_bytes(size);

@@ -50,15 +50,15 @@ std::string BenchView(const BenchReport& report, int width, const Style& style) 
   }
   const std::vector<Column> columns = {{"users", true},    {"prompt", true},  {"answer", true},
                                        {"TTFT p50", true}, {"p95", true},     {"max", true, 3},
-                                       {"ITL p50", true},  {"p95", true},     {"prefill/s", true},
+                                       {"TPOT p50", true}, {"p95", true},     {"prefill/s", true},
                                        {"decode/s", true}, {"total/s", true}, {"cached", true, 4},
                                        {"errors", true}};
   std::vector<std::vector<Cell>> rows;
   for (const BenchRow& row : report.rows) {
     rows.push_back({absl::StrCat(row.asked.users), absl::StrFormat("%.0f", row.prompt_tokens),
                     absl::StrFormat("%.0f", row.answer_tokens), Ms(row.ttft_p50_ms),
-                    Ms(row.ttft_p95_ms), Ms(row.ttft_max_ms), Ms(row.itl_p50_ms),
-                    Ms(row.itl_p95_ms), EstimatedRate(row.prefill_rate),
+                    Ms(row.ttft_p95_ms), Ms(row.ttft_max_ms), Ms(row.tpot_p50_ms),
+                    Ms(row.tpot_p95_ms), EstimatedRate(row.prefill_rate),
                     EstimatedRate(row.decode_rate), EstimatedRate(row.total_rate),
                     absl::StrCat(row.cached_tokens),
                     Cell(absl::StrCat(row.errors, " of ", row.requests),
@@ -115,7 +115,7 @@ Json BenchDocument(const BenchReport& report) {
          {"cached_tokens", row.cached_tokens},
          {"ttft_ms",
           {{"p50", row.ttft_p50_ms}, {"p95", row.ttft_p95_ms}, {"max", row.ttft_max_ms}}},
-         {"itl_ms", {{"p50", row.itl_p50_ms}, {"p95", row.itl_p95_ms}}},
+         {"tpot_ms", {{"p50", row.tpot_p50_ms}, {"p95", row.tpot_p95_ms}}},
          {"tokens_per_second",
           {{"prefill", row.prefill_rate}, {"decode", row.decode_rate}, {"total", row.total_rate}}},
          {"seconds", row.seconds}});

@@ -85,8 +85,8 @@ BenchReport SampleReport() {
   row.ttft_p50_ms = 310;
   row.ttft_p95_ms = 355;
   row.ttft_max_ms = 355;
-  row.itl_p50_ms = 24.1;
-  row.itl_p95_ms = 29.8;
+  row.tpot_p50_ms = 24.1;
+  row.tpot_p95_ms = 29.8;
   row.prefill_rate = 410.2;
   row.decode_rate = 41.4;
   row.total_rate = 99.2;
@@ -97,7 +97,7 @@ BenchReport SampleReport() {
   row.errors = 2;
   row.first_error = "QUEUE_FULL: 32 requests wait for model tiny";
   row.ttft_p95_ms = 2400;
-  row.itl_p50_ms = 4.25;
+  row.tpot_p50_ms = 4.25;
   row.cached_tokens = 640;
   report.rows.push_back(row);
   return report;

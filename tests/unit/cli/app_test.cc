@@ -371,6 +371,85 @@ TEST_F(AppTest, ProfilesAreListed) {
   EXPECT_EQ(document["profiles"][0]["max_tokens"], 512);
 }
 
+// A name that programs use is one that people use.
+TEST_F(AppTest, AnAliasIsTakenWhereverAModelIsNamed) {
+  v1::ModelProfile& profile = *agent_.operations.profiles.add_profiles();
+  profile.set_model("tiny");
+  profile.add_aliases("gpt-4o");
+  EXPECT_EQ(Run({"model", "infer", "gpt-4o", "--prompt", "Why?"}).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_infer.deployment(), "tiny");
+  EXPECT_EQ(Run({"model", "load", "gpt-4o", "--draft-model", "gpt-4o"}).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_load.name_or_path(), "tiny");
+  EXPECT_EQ(agent_.service.last_load.placement().draft_model(), "tiny");
+  Run({"plan", "gpt-4o"});
+  EXPECT_EQ(agent_.service.last_plan.name_or_path(), "tiny");
+  Run({"model", "verify", "gpt-4o"});
+  EXPECT_EQ(agent_.operations.last_verified.name_or_path(), "tiny");
+  CliWorld asking;
+  asking.stdin_text = "Why?";
+  EXPECT_EQ(Run({"chat", "gpt-4o"}, asking).exit_code, kExitOk);
+  EXPECT_EQ(Run({"run", "gpt-4o", "Why?"}).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_infer.deployment(), "tiny");
+  for (const char* words : {"status", "stats", "check"}) {
+    const CliRun run = Run({"model", words, "gpt-4o"});
+    EXPECT_EQ(run.err.find("is loaded"), std::string::npos) << words << ": " << run.err;
+    EXPECT_NE(run.exit_code, kExitNotFound) << words;
+  }
+  const std::string benched =
+      Run({"bench", "gpt-4o", "--requests", "1", "--answer-tokens", "1"}).out;
+  EXPECT_EQ(benched.rfind("tiny: ", 0), 0u) << benched;
+  Run({"model", "profile", "gpt-4o", "--temperature", "0"});
+  EXPECT_EQ(agent_.operations.last_profile.set().model(), "tiny");
+  Run({"key", "create", "--model", "gpt-4o"});
+  EXPECT_EQ(agent_.access.last_created.models(0), "tiny");
+  EXPECT_EQ(Run({"model", "unload", "gpt-4o"}).out, "tiny is unloaded\n");
+  EXPECT_EQ(agent_.service.last_unload, "tiny");
+  // What is served under a name of its own comes first, and what is no alias stays as typed.
+  profile.add_aliases("tiny-2");
+  v1::ClusterStatus status = HealthyCluster();
+  status.mutable_deployments(0)->mutable_deployment()->set_name("tiny-2");
+  agent_.service.SetStatus(status);
+  Run({"model", "unload", "tiny-2"});
+  EXPECT_EQ(agent_.service.last_unload, "tiny-2");
+  Run({"model", "unload", "gpt-4"});
+  EXPECT_EQ(agent_.service.last_unload, "gpt-4");
+}
+
+TEST_F(AppTest, ALoadOfWhatIsServedSaysWhatChanges) {
+  v1::ClusterStatus before = HealthyCluster();
+  before.mutable_deployments(0)->mutable_plan()->set_context_length(512);
+  agent_.service.SetStatus(before);
+  const CliRun changed = Run({"model", "load", "tiny", "--context", "4096"});
+  EXPECT_EQ(changed.exit_code, kExitOk) << changed.err;
+  EXPECT_EQ(changed.out.rfind("Changed: context 512 -> ", 0), 0u) << changed.out;
+  EXPECT_NE(changed.out.find("; as before: pipeline over 3 via ring (mini-1, "), std::string::npos)
+      << changed.out;
+  agent_.service.SetStatus(HealthyCluster());
+  EXPECT_EQ(Run({"model", "load", "tiny"}).out.rfind("Nothing changes", 0), 0u);
+  v1::ClusterStatus none = HealthyCluster();
+  none.clear_deployments();
+  agent_.service.SetStatus(none);
+  EXPECT_EQ(Run({"model", "load", "tiny"}).out.rfind("tiny is ready", 0), 0u);
+}
+
+TEST_F(AppTest, AFolderIsNoFileToImport) {
+  namespace fs = std::filesystem;
+  const fs::path folder = FreshFolder();
+  CliRun run = Run({"model", "import", folder.string()});
+  EXPECT_NE(run.exit_code, kExitOk);
+  EXPECT_NE(run.err.find("a folder without a GGUF file"), std::string::npos) << run.err;
+  std::ofstream(folder / "config.json") << "{}";
+  std::ofstream(folder / "model.safetensors") << "x";
+  run = Run({"model", "import", folder.string()});
+  EXPECT_NE(run.err.find("clusterctl model load " + folder.string()), std::string::npos) << run.err;
+  std::ofstream(folder / "b-00002-of-00002.gguf") << "x";
+  std::ofstream(folder / "b-00001-of-00002.gguf") << "x";
+  run = Run({"model", "import", folder.string()});
+  EXPECT_NE(run.err.find("import " + (folder / "b-00001-of-00002.gguf").string()),
+            std::string::npos)
+      << run.err;
+}
+
 TEST_F(AppTest, NodesAreLabelledDedicatedAndNamedByTheirLabels) {
   const CliRun labelled = Run({"nodes", "label", "mini-2", "rack=a", "old-"});
   EXPECT_EQ(labelled.exit_code, kExitOk) << labelled.err;

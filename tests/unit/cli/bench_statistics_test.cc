@@ -15,7 +15,8 @@ BenchSample Answered(double sent, double first, double ended, uint32_t tokens) {
   sample.ended_ms = ended;
   sample.prompt_tokens = 100;
   sample.completion_tokens = tokens;
-  for (uint32_t i = 1; i < tokens; ++i) sample.gaps_ms.push_back((ended - first) / (tokens - 1));
+  sample.first_tokens = 1;
+  sample.last_token_ms = ended;
   return sample;
 }
 
@@ -40,9 +41,22 @@ TEST(BenchStatistics, RatesAreOfAllUsersTogether) {
   EXPECT_DOUBLE_EQ(row.total_rate, 222 / 1.2);
   EXPECT_DOUBLE_EQ(row.ttft_p50_ms, 100);
   EXPECT_DOUBLE_EQ(row.ttft_max_ms, 200);
-  EXPECT_DOUBLE_EQ(row.itl_p50_ms, 100);
+  EXPECT_DOUBLE_EQ(row.tpot_p50_ms, 100);
   EXPECT_DOUBLE_EQ(row.answer_tokens, 11);
   EXPECT_DOUBLE_EQ(row.seconds, 1.2);
+}
+
+// A drafted answer comes several tokens at a time: 36 tokens a second are 28 ms each all the same.
+TEST(BenchStatistics, ATokensTimeIsTheAnswersNotThatBetweenArrivals) {
+  BenchSample drafted = Answered(0, 100, 1100, 41);
+  drafted.first_tokens = 5;  // that came at once
+  const BenchRow row = Summarize({1, 100, 41}, {drafted});
+  EXPECT_DOUBLE_EQ(row.tpot_p50_ms, 1000.0 / 36);
+  EXPECT_DOUBLE_EQ(row.tpot_p95_ms, 1000.0 / 36);
+  // Of an answer that came at once there is nothing to say, and no division by zero.
+  drafted.first_tokens = 41;
+  drafted.last_token_ms = drafted.first_token_ms;
+  EXPECT_EQ(Summarize({1, 100, 41}, {drafted}).tpot_p50_ms, 0);
 }
 
 TEST(BenchStatistics, TimeInWhichNobodyWaitedDoesNotCount) {

@@ -64,6 +64,11 @@ grpc::Status FakeClusterService::PlanModel(grpc::ServerContext*,
                                            const v1::PlanModelRequest* request,
                                            v1::PlanResult* response) {
   last_plan = *request;
+  const std::string& name = request->name_or_path();
+  if (failure.ok() && (name == "nosuch" || (name[0] >= 'A' && name[0] <= 'Z'))) {
+    return ToGrpcStatus(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
+                                     "no model on this node"));
+  }
   *response = fits ? FittingPlan() : MisfitPlan();
   return ToGrpcStatus(failure);
 }

@@ -24,6 +24,7 @@ class FakeClusterService final : public v1::ClusterService::Service {
                          v1::ClusterStatus* response) override;
   grpc::Status WatchStatus(grpc::ServerContext* context, const v1::WatchStatusRequest*,
                            grpc::ServerWriter<v1::ClusterStatus>* writer) override;
+  // No node has the files of "nosuch", and of names with a capital letter, as in the catalogue.
   grpc::Status PlanModel(grpc::ServerContext*, const v1::PlanModelRequest* request,
                          v1::PlanResult* response) override;
   grpc::Status LoadModel(grpc::ServerContext*, const v1::LoadModelRequest* request,

@@ -28,6 +28,7 @@ class LoadChecks : public ::testing::Test {
       v1::NodeStatus& node = *cluster.add_nodes();
       node.mutable_identity()->set_node_id(part.node_id());
       node.mutable_inventory()->set_gpu_cores(40);
+      node.mutable_load()->set_cpu_busy_ratio(0.04);
       trial.gpu_busy[part.node_id()] = 0.9;
     }
     trial.first_text_ms = 60;
@@ -92,6 +93,23 @@ TEST_F(LoadChecks, MuchSlowerThanPredictedFails) {
   EXPECT_EQ(Find("speed").verdict, LoadVerdict::kFailed);
   deployment.mutable_plan()->clear_prediction();
   EXPECT_EQ(Find("speed").verdict, LoadVerdict::kUnknown);
+}
+
+TEST_F(LoadChecks, AMachineThatDidSomethingElseIsNamedAndFailsNothing) {
+  EXPECT_EQ(Find("load of desk").verdict, LoadVerdict::kPassed);
+  EXPECT_EQ(Find("load of desk").measured, "processor 4% busy");
+  v1::NodeLoad& load = *cluster.mutable_nodes(0)->mutable_load();
+  load.set_cpu_busy_ratio(0.97);
+  load.set_requests_running(2);
+  EXPECT_EQ(Find("load of desk").verdict, LoadVerdict::kNoted);
+  EXPECT_EQ(Find("load of desk").measured, "processor 97% busy, 2 requests under way");
+  EXPECT_EQ(Find("load of shelf").verdict, LoadVerdict::kPassed);
+  EXPECT_EQ(Find("speed").measured, "28.0 tokens/s") << "fast enough all the same";
+  trial.tokens_per_second = 12;
+  EXPECT_EQ(Find("speed").verdict, LoadVerdict::kFailed);
+  EXPECT_EQ(Find("speed").measured, "12.0 tokens/s, while desk was busy with something else");
+  cluster.mutable_nodes(1)->clear_load();
+  EXPECT_EQ(Find("load of shelf").verdict, LoadVerdict::kUnknown);
 }
 
 TEST_F(LoadChecks, ASilentFallbackToTcpOrASlowLinkFails) {

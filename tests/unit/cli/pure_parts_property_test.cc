@@ -41,10 +41,11 @@ BenchSample SomeSample(Random& random) {
   sample.prompt_tokens = 10 + random() % 100;
   sample.cached_tokens = random() % 120;  // an agent may say more than there are
   sample.completion_tokens = 1 + random() % 8;
-  for (uint32_t i = 1; i < sample.completion_tokens; ++i) {
-    sample.gaps_ms.push_back(static_cast<double>(random() % 40));
-    sample.ended_ms += sample.gaps_ms.back();
+  sample.first_tokens = 1 + random() % sample.completion_tokens;
+  for (uint32_t i = sample.first_tokens; i < sample.completion_tokens; ++i) {
+    sample.ended_ms += static_cast<double>(random() % 40);
   }
+  sample.last_token_ms = sample.ended_ms;
   return sample;
 }
 
@@ -91,6 +92,10 @@ TEST(BenchStatisticsProperty, RatesAreThoseOfAClockThatTicks) {
     ASSERT_NEAR(row.decode_rate, PerSecond(decoded, answering_ms), 1e-6) << "seed " << seed;
     const double longest = waits.empty() ? 0 : *std::max_element(waits.begin(), waits.end());
     ASSERT_EQ(row.ttft_max_ms, longest);
+    // No answer takes less for a token than the quickest, and none more than all of its time.
+    ASSERT_GE(row.tpot_p50_ms, 0);
+    ASSERT_LE(row.tpot_p50_ms, row.tpot_p95_ms);
+    ASSERT_LE(row.tpot_p95_ms, 40);
     ASSERT_LE(row.ttft_p50_ms, row.ttft_p95_ms);
     ASSERT_LE(row.ttft_p95_ms, row.ttft_max_ms);
   }

@@ -32,7 +32,7 @@ BenchReport Report() {
   row.asked.users = 4;
   row.requests = 8;
   row.ttft_p50_ms = 9.876;
-  row.itl_p50_ms = 12.6;
+  row.tpot_p50_ms = 12.6;
   row.decode_rate = 144.4;
   report.rows.push_back(row);
   return report;
