@@ -120,7 +120,7 @@ absl::Status CheckCanWrite(const std::string& path) {
                                  absl::StrCat("the bundle can't be written to ", path, ": ",
                                               is_folder ? "it is a folder" : std::strerror(errno)));
   reason.set_remedy("name a file in a folder that this user may write to, with --out");
-  return ReasonStatus(absl::StatusCode::kInternal, reason);
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
 // This machine's settings, as an agent that is started here would take them.

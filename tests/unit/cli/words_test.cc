@@ -249,7 +249,7 @@ TEST_F(WordsTest, ADebugBundleHoldsWhatThereIsAndSaysWhatIsMissing) {
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
   const CliRun refused = Run({"debug", "bundle", "--out", "/nowhere/x.tar.gz"});
-  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_EQ(refused.exit_code, kExitUsage);
   EXPECT_TRUE(Has(refused.err, "can't be written to /nowhere/x.tar.gz: No such file"))
       << refused.err;
   EXPECT_TRUE(Has(refused.err, "with --out")) << refused.err;
