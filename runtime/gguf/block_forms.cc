@@ -6,35 +6,41 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/gguf/float16.h"
+#include "runtime/gguf/block_group.h"
+#include "runtime/gguf/lattice_blocks.h"
 
 namespace macrame::runtime::gguf {
 namespace {
 
-enum Type : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kQ4_0 = 2,
-  kQ4_1 = 3,
-  kQ5_0 = 6,
-  kQ5_1 = 7,
-  kQ8_0 = 8,
-  kQ2_K = 10,
-  kQ3_K = 11,
-  kQ4_K = 12,
-  kQ5_K = 13,
-  kQ6_K = 14,
-  kBF16 = 30
-};
-
 constexpr std::array kForms = {
-    BlockForm{kF32, "F32", 1, 4, 0, true},        BlockForm{kF16, "F16", 1, 2, 0, true},
-    BlockForm{kBF16, "BF16", 1, 2, 0, true},      BlockForm{kQ4_0, "Q4_0", 32, 18, 4, true},
-    BlockForm{kQ4_1, "Q4_1", 32, 20, 4, true},    BlockForm{kQ5_0, "Q5_0", 32, 22, 6, true},
-    BlockForm{kQ5_1, "Q5_1", 32, 24, 6, true},    BlockForm{kQ8_0, "Q8_0", 32, 34, 8, true},
-    BlockForm{kQ2_K, "Q2_K", 256, 84, 6, false},  BlockForm{kQ3_K, "Q3_K", 256, 110, 6, false},
-    BlockForm{kQ4_K, "Q4_K", 256, 144, 4, false}, BlockForm{kQ5_K, "Q5_K", 256, 176, 6, false},
+    BlockForm{kF32, "F32", 1, 4, 0, true},
+    BlockForm{kF16, "F16", 1, 2, 0, true},
+    BlockForm{kBF16, "BF16", 1, 2, 0, true},
+    BlockForm{kQ4_0, "Q4_0", 32, 18, 4, true},
+    BlockForm{kQ4_1, "Q4_1", 32, 20, 4, true},
+    BlockForm{kQ5_0, "Q5_0", 32, 22, 6, true},
+    BlockForm{kQ5_1, "Q5_1", 32, 24, 6, true},
+    BlockForm{kQ8_0, "Q8_0", 32, 34, 8, true},
+    BlockForm{kQ2_K, "Q2_K", 256, 84, 6, false},
+    BlockForm{kQ3_K, "Q3_K", 256, 110, 6, false},
+    BlockForm{kQ4_K, "Q4_K", 256, 144, 4, false},
+    BlockForm{kQ5_K, "Q5_K", 256, 176, 6, false},
     BlockForm{kQ6_K, "Q6_K", 256, 210, 8, false},
+    BlockForm{kIq1S, "IQ1_S", 256, 50, 2, false},
+    BlockForm{kIq1M, "IQ1_M", 256, 56, 6, false},
+    BlockForm{kIq2Xxs, "IQ2_XXS", 256, 66, 6, false},
+    BlockForm{kIq2Xs, "IQ2_XS", 256, 74, 6, false},
+    BlockForm{kIq2S, "IQ2_S", 256, 82, 6, false},
+    BlockForm{kIq3Xxs, "IQ3_XXS", 256, 98, 6, false},
+    BlockForm{kIq3S, "IQ3_S", 256, 110, 4, false},
+    BlockForm{kIq4Nl, "IQ4_NL", 32, 18, 8, true},
+    BlockForm{kIq4Xs, "IQ4_XS", 256, 136, 8, false},
+    BlockForm{kTq1_0, "TQ1_0", 256, 54, 2, true},
+    BlockForm{kTq2_0, "TQ2_0", 256, 66, 2, true},
+    BlockForm{kQ1_0, "Q1_0", 128, 18, 2, true},
+    BlockForm{kQ2_0, "Q2_0", 64, 18, 2, true},
+    BlockForm{kNvfp4, "NVFP4", 64, 36, 8, false},
+    BlockForm{kMxfp4, "MXFP4", 32, 17, 4, true, true},
 };
 
 // Kinds that people have and that are refused by name.
@@ -43,29 +49,9 @@ struct OtherType {
   std::string_view name;
 };
 constexpr std::array kOtherTypes = {
-    OtherType{9, "Q8_1"},    OtherType{15, "Q8_K"},    OtherType{16, "IQ2_XXS"},
-    OtherType{17, "IQ2_XS"}, OtherType{18, "IQ3_XXS"}, OtherType{19, "IQ1_S"},
-    OtherType{20, "IQ4_NL"}, OtherType{21, "IQ3_S"},   OtherType{22, "IQ2_S"},
-    OtherType{23, "IQ4_XS"}, OtherType{24, "I8"},      OtherType{25, "I16"},
-    OtherType{26, "I32"},    OtherType{27, "I64"},     OtherType{28, "F64"},
-    OtherType{29, "IQ1_M"},  OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},
-    OtherType{39, "MXFP4"},  OtherType{40, "NVFP4"},
+    OtherType{9, "Q8_1"}, OtherType{15, "Q8_K"}, OtherType{24, "I8"},  OtherType{25, "I16"},
+    OtherType{26, "I32"}, OtherType{27, "I64"},  OtherType{28, "F64"},
 };
-
-// A group of 32 as it will be stored, before its scale and bias are rounded.
-struct Group {
-  std::array<uint8_t, kGroupSize> numbers;
-  float scale;
-  float bias;
-};
-
-uint8_t ByteAt(const std::byte* data, size_t index) { return static_cast<uint8_t>(data[index]); }
-
-float HalfAt(const std::byte* data) {
-  uint16_t half;
-  std::memcpy(&half, data, sizeof(half));
-  return FloatFromHalf(half);
-}
 
 void Nibbles(const std::byte* data, Group& group) {
   for (size_t i = 0; i < 16; ++i) {
@@ -231,19 +217,23 @@ void AddError(const Group& group, const float* numbers, ConversionError& error) 
 class BlockGroups {
  public:
   BlockGroups(const BlockForm& form, const std::byte* block) : form_(form), block_(block) {
+    has_numbers_ = DequantizeLattice(form.type, block, numbers_.data());
+    if (has_numbers_) return;
     if (form.type == kQ2_K) Dequantize2(block, numbers_.data());
     if (form.type == kQ3_K) Dequantize3(block, numbers_.data());
     if (form.type == kQ6_K) Dequantize6(block, numbers_.data());
+    has_numbers_ = form.type == kQ2_K || form.type == kQ3_K || form.type == kQ6_K;
   }
 
   // `numbers` are those of the file.
   Group At(size_t index, std::array<float, kGroupSize>& numbers) const {
-    if (form_.type == kQ2_K || form_.type == kQ3_K || form_.type == kQ6_K) {
+    if (has_numbers_) {
       std::copy_n(numbers_.begin() + index * kGroupSize, kGroupSize, numbers.begin());
       return NearestGroup(numbers.data(), form_.bits);
     }
-    const Group group = form_.elements == kGroupSize ? PlainGroup(form_.type, block_)
-                                                     : KGroup(form_.type, block_, index);
+    const Group group = IsLatticeGroup(form_.type)     ? LatticeGroup(form_.type, block_, index)
+                        : form_.elements == kGroupSize ? PlainGroup(form_.type, block_)
+                                                       : KGroup(form_.type, block_, index);
     for (size_t i = 0; i < kGroupSize; ++i) {
       numbers[i] = group.scale * static_cast<float>(group.numbers[i]) + group.bias;
     }
@@ -253,6 +243,7 @@ class BlockGroups {
  private:
   const BlockForm& form_;
   const std::byte* block_;
+  bool has_numbers_ = false;
   std::array<float, kBlockElementsMax> numbers_;
 };
 
@@ -283,9 +274,10 @@ void ConversionError::Add(const ConversionError& other) {
 }
 
 void ConvertRow(const BlockForm& form, const std::byte* blocks, uint64_t columns,
-                const AffineRow& out, ConversionError& error) {
+                const AffineRow& out, ConversionError& error, int bits) {
+  if (bits == 0) bits = form.bits;
   const size_t groups_in_block = form.elements / kGroupSize;
-  const size_t group_bytes = kGroupSize * static_cast<size_t>(form.bits) / 8;
+  const size_t group_bytes = kGroupSize * static_cast<size_t>(bits) / 8;
   std::array<float, kGroupSize> numbers;
   size_t at = 0;
   for (uint64_t block = 0; block < columns / form.elements; ++block) {
@@ -293,8 +285,24 @@ void ConvertRow(const BlockForm& form, const std::byte* blocks, uint64_t columns
     for (size_t i = 0; i < groups_in_block; ++i, ++at) {
       Group group = groups.At(i, numbers);
       if (!RoundPair(group, out.scales[at], out.biases[at])) error.infinite = true;
-      PackNumbers(group, form.bits, out.weights + at * group_bytes);
+      PackNumbers(group, bits, out.weights + at * group_bytes);
       AddError(group, numbers.data(), error);
+    }
+  }
+}
+
+void ConvertMxfp4Row(const std::byte* blocks, uint64_t columns, std::byte* weights,
+                     std::byte* scales) {
+  for (uint64_t block = 0; block < columns / kGroupSize; ++block) {
+    const std::byte* from = blocks + block * 17;
+    scales[block] = from[0];
+    for (size_t i = 0; i < 16; ++i) {
+      const size_t first = 2 * i, second = first + 1;
+      const auto code = [&](size_t at) {
+        const uint8_t pair = ByteAt(from, 1 + at % 16);
+        return static_cast<uint8_t>(at < 16 ? pair & 15 : pair >> 4);
+      };
+      weights[block * 16 + i] = static_cast<std::byte>(code(first) | (code(second) << 4));
     }
   }
 }

@@ -378,6 +378,15 @@ const MetadataValue* GgufModel::Find(std::string_view key) const {
   return found == metadata_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> GgufModel::KeysWith(std::string_view prefix) const {
+  std::vector<std::string> keys;
+  for (auto it = metadata_.lower_bound(prefix); it != metadata_.end(); ++it) {
+    if (it->first.compare(0, prefix.size(), prefix) != 0) break;
+    keys.push_back(it->first);
+  }
+  return keys;
+}
+
 std::optional<int64_t> GgufModel::Integer(std::string_view key) const {
   const auto* value = std::get_if<int64_t>(Find(key));
   return value == nullptr ? std::nullopt : std::optional(*value);

@@ -91,12 +91,15 @@ class GgufModel {
   const std::vector<std::string>* Texts(std::string_view key) const;
   const std::vector<int64_t>* Integers(std::string_view key) const;
   const std::vector<double>* Numbers(std::string_view key) const;
+  // Null when the key is not there.
+  const MetadataValue* Find(std::string_view key) const;
+  // All that begin so, in order.
+  std::vector<std::string> KeysWith(std::string_view prefix) const;
 
  private:
   GgufModel() = default;
   absl::StatusOr<GgufHeader> Map(const std::string& path);
   absl::Status MapOtherParts(const std::string& path);
-  const MetadataValue* Find(std::string_view key) const;
 
   struct Mapping {
     void* address;

@@ -1,13 +1,9 @@
 #include "runtime/gguf/import_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <map>
-#include <numbers>
 #include <optional>
 #include <string_view>
 
@@ -26,346 +22,383 @@ namespace {
 
 using nlohmann::json;
 
-// Thrown inside this file only; PlanImport turns it into a status.
-struct Fault {
-  const char* code;
-  std::string message;
-};
+// Of the rotary form (rope_config.cc).
+constexpr std::string_view kRopeTensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
+                                             "rope_factors_short.weight"};
 
-[[noreturn]] void Unsupported(std::string message) {
-  throw Fault{reasons::kModelFormatUnsupported, std::move(message)};
-}
-[[noreturn]] void Broken(std::string message) {
-  throw Fault{reasons::kModelFileBroken, std::move(message)};
-}
-
-// An architecture as GGUF names it.
-struct Architecture {
-  std::string_view gguf;
-  bool has_experts;
-  std::string_view model_type;
-  std::string_view class_name;
-  bool neighbours_turn;      // the rows of q and k are in GGUF's own order
-  std::string_view experts;  // the module that holds a layer's experts
-  bool normalized;           // what a token's experts weigh adds up to one
-};
-constexpr std::array kArchitectures = {
-    Architecture{"llama", false, "llama", "LlamaForCausalLM", true, "", false},
-    Architecture{"llama", true, "mixtral", "MixtralForCausalLM", true, "block_sparse_moe", true},
-    Architecture{"qwen2", false, "qwen2", "Qwen2ForCausalLM", false, "", false},
-    Architecture{"qwen3", false, "qwen3", "Qwen3ForCausalLM", false, "", false},
-    Architecture{"qwen2moe", true, "qwen2_moe", "Qwen2MoeForCausalLM", false, "mlp", false},
-    Architecture{"qwen3moe", true, "qwen3_moe", "Qwen3MoeForCausalLM", false, "mlp", true},
-};
-
-struct ModuleName {
-  std::string_view gguf;
-  std::string_view ours;
-};
-constexpr std::array kLayerModules = {
-    ModuleName{"attn_q", "self_attn.q_proj"},
-    ModuleName{"attn_k", "self_attn.k_proj"},
-    ModuleName{"attn_v", "self_attn.v_proj"},
-    ModuleName{"attn_output", "self_attn.o_proj"},
-    ModuleName{"attn_q_norm", "self_attn.q_norm"},
-    ModuleName{"attn_k_norm", "self_attn.k_norm"},
-    ModuleName{"ffn_gate", "mlp.gate_proj"},
-    ModuleName{"ffn_up", "mlp.up_proj"},
-    ModuleName{"ffn_down", "mlp.down_proj"},
-    ModuleName{"attn_norm", "input_layernorm"},
-    ModuleName{"ffn_norm", "post_attention_layernorm"},
-};
-// Below the module of a layer's experts.
-constexpr std::array kExpertModules = {
-    ModuleName{"ffn_gate_inp", "gate"},
-    ModuleName{"ffn_gate_exps", "switch_mlp.gate_proj"},
-    ModuleName{"ffn_up_exps", "switch_mlp.up_proj"},
-    ModuleName{"ffn_down_exps", "switch_mlp.down_proj"},
-    ModuleName{"ffn_gate_inp_shexp", "shared_expert_gate"},
-    ModuleName{"ffn_gate_shexp", "shared_expert.gate_proj"},
-    ModuleName{"ffn_up_shexp", "shared_expert.up_proj"},
-    ModuleName{"ffn_down_shexp", "shared_expert.down_proj"},
-};
-constexpr std::array kModules = {
-    ModuleName{"token_embd", "model.embed_tokens"},
-    ModuleName{"output_norm", "model.norm"},
-    ModuleName{"output", "lm_head"},
-};
-constexpr char kRopeFactors[] = "rope_freqs.weight";
-
-template <typename Table>
-std::optional<std::string> Lookup(const Table& table, std::string_view gguf) {
-  for (const ModuleName& name : table) {
-    if (name.gguf == gguf) return std::string(name.ours);
-  }
-  return std::nullopt;
-}
-
-// 1e-05, where the float that is nearest to it was stored.
-double AsWritten(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.begin(), text.end() - 1, static_cast<float>(value)).ptr;
-  return static_cast<double>(static_cast<float>(value)) == value && *end == '\0'
-             ? std::strtod(text.data(), nullptr)
-             : value;
+float RoundedTo(float value, std::string_view type) {
+  if (type == "F16") return FloatFromHalf(HalfFromFloat(value));
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) & 0xFFFF0000U;
+  return std::bit_cast<float>(rounded);
 }
 
 class Planner {
  public:
-  explicit Planner(const GgufModel& model) : model_(model) {}
+  explicit Planner(const GgufModel& model)
+      : model_(model), keys_(model), context_{keys_, model, plan_.config} {}
 
   ImportPlan Plan() {
+    CheckKind();
     FindArchitecture();
-    ReadShape();
+    architecture_->read(context_);
     for (const auto& [name, tensor] : model_.tensors()) AddTensor(tensor);
-    AddRope();
+    JoinStateMaps();
+    keys_.ExpectAllRead();
     AddQuantization();
-    plan_.config["attention_bias"] = attention_bias_;
-    plan_.config["mlp_bias"] = mlp_bias_;
-    plan_.config["tie_word_embeddings"] = model_.FindTensor("output.weight") == nullptr;
+    json& config = plan_.config;
+    config["attention_bias"] = attention_bias_;
+    config["mlp_bias"] = mlp_bias_;
+    config["tie_word_embeddings"] = model_.FindTensor("output.weight") == nullptr;
     plan_.vector_type = SmallestVectorType();
-    plan_.config["torch_dtype"] = plan_.vector_type == "BF16"  ? "bfloat16"
-                                  : plan_.vector_type == "F16" ? "float16"
-                                                               : "float32";
+    config["torch_dtype"] = plan_.vector_type == "BF16"  ? "bfloat16"
+                            : plan_.vector_type == "F16" ? "float16"
+                                                         : "float32";
     return std::move(plan_);
   }
 
  private:
-  std::string Key(std::string_view key) const {
-    return absl::StrCat(std::string(architecture_->gguf), ".", std::string(key));
-  }
-
-  uint64_t Size(std::string_view key, std::optional<uint64_t> fallback = std::nullopt) const {
-    const auto value = model_.Integer(Key(key));
-    if (!value.has_value() && fallback.has_value()) return *fallback;
-    if (!value.has_value()) {
-      throw Fault{reasons::kModelConfigInvalid, absl::StrCat("the metadata has no ", Key(key))};
-    }
-    if (*value < 1 || *value > (1 << 24)) {
-      throw Fault{reasons::kModelConfigInvalid, absl::StrCat(Key(key), " is ", *value)};
-    }
-    return static_cast<uint64_t>(*value);
-  }
-
-  double Number(std::string_view key, std::optional<double> fallback = std::nullopt) const {
-    const auto value = model_.Number(Key(key));
-    if (!value.has_value() && fallback.has_value()) return *fallback;
-    if (!value.has_value()) {
-      throw Fault{reasons::kModelConfigInvalid, absl::StrCat("the metadata has no ", Key(key))};
-    }
-    if (!(*value > 0) || !std::isfinite(*value)) {
-      throw Fault{reasons::kModelConfigInvalid, absl::StrCat(Key(key), " is ", *value)};
-    }
-    return *value;
+  void CheckKind() const {
+    const std::string kind = model_.Text("general.type").value_or("model");
+    if (kind == "model") return;
+    Unsupported(absl::StrCat("general.type is '", absl::CHexEscape(kind),
+                             "', not 'model': it holds a part beside a language model"));
   }
 
   void FindArchitecture() {
-    const std::string name = model_.Text("general.architecture").value_or("");
+    const std::string& name = keys_.architecture();
+    architecture_ = gguf::FindArchitecture(name);
     const bool has_experts = model_.Integer(absl::StrCat(name, ".expert_count")).value_or(0) > 0;
+    const auto is_dense = {"qwen2", "qwen3", "mistral3", "phi3", "gemma3", "granite", "glm4"};
+    if (architecture_ != nullptr && has_experts) {
+      for (const char* dense : is_dense) {
+        if (name == dense) architecture_ = nullptr;
+      }
+    }
+    if (architecture_ != nullptr) return;
     std::string known;
-    for (const Architecture& one : kArchitectures) {
-      if (one.gguf == name && one.has_experts == has_experts) architecture_ = &one;
-      absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(one.gguf),
-                      one.has_experts ? " with experts" : "");
+    for (const Architecture& one : Architectures()) {
+      absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(one.gguf));
     }
-    if (architecture_ == nullptr) {
-      throw Fault{
-          reasons::kModelArchitectureUnknown,
-          absl::StrCat("architecture '", absl::CHexEscape(name),
-                       has_experts ? "' with experts" : "'", " is not known; known are ", known)};
-    }
+    throw ImportFault{
+        reasons::kModelArchitectureUnknown,
+        absl::StrCat("architecture '", absl::CHexEscape(name), has_experts ? "' with experts" : "'",
+                     " is not known; known are ", known)};
   }
 
-  void ReadShape() {
-    const uint64_t hidden = Size("embedding_length"), heads = Size("attention.head_count");
-    kv_heads_ = Size("attention.head_count_kv", heads);
-    heads_ = heads;
-    head_dim_ = Size("attention.key_length", hidden / heads);
-    if (Size("attention.value_length", head_dim_) != head_dim_) {
-      Unsupported("keys and values have different widths");
-    }
-    if (Size("rope.dimension_count", head_dim_) != head_dim_) {
-      Unsupported("only a part of each head is turned by the rotary form");
-    }
-    if (head_dim_ % 2 != 0) Unsupported(absl::StrCat("heads have an odd width, ", head_dim_));
-    const GgufModel::Tensor* embedding = model_.FindTensor("token_embd.weight");
-    if (embedding == nullptr) Broken("tensor 'token_embd.weight' is missing");
-    plan_.config = {
-        {"model_type", std::string(architecture_->model_type)},
-        {"architectures", json::array({std::string(architecture_->class_name)})},
-        {"hidden_size", hidden},
-        {"num_hidden_layers", Size("block_count")},
-        {"num_attention_heads", heads},
-        {"num_key_value_heads", kv_heads_},
-        {"head_dim", head_dim_},
-        {"intermediate_size", Size("feed_forward_length", FeedForwardFallback())},
-        {"vocab_size", embedding->rows},
-        {"rms_norm_eps", AsWritten(Number("attention.layer_norm_rms_epsilon"))},
-        {"max_position_embeddings", Size("context_length")},
-        {"hidden_act", "silu"},
-    };
-    if (architecture_->has_experts) ReadExperts();
-  }
-
-  // Mixtures without a dense layer may not say how wide one would be.
-  std::optional<uint64_t> FeedForwardFallback() const {
-    const bool is_said = model_.Integer(Key("feed_forward_length")).has_value();
-    if (!architecture_->has_experts || is_said) return std::nullopt;
-    return Size("expert_feed_forward_length");
-  }
-
-  void ReadExperts() {
-    json& config = plan_.config;
-    const bool mixtral = architecture_->model_type == "mixtral";
-    config[mixtral ? "num_local_experts" : "num_experts"] = Size("expert_count");
-    config["num_experts_per_tok"] = Size("expert_used_count");
-    if (mixtral) return;
-    const GgufModel::Tensor* gate = model_.FindTensor("blk.0.ffn_gate_exps.weight");
-    config["moe_intermediate_size"] =
-        Size("expert_feed_forward_length",
-             gate == nullptr ? std::nullopt : std::optional(gate->rows / gate->experts));
-    config["norm_topk_prob"] = architecture_->normalized;
-    config["decoder_sparse_step"] = 1;
-    config["mlp_only_layers"] = json::array();
-    if (architecture_->model_type == "qwen2_moe") {
-      config["shared_expert_intermediate_size"] = Size("expert_shared_feed_forward_length");
-    }
-  }
-
-  // "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj".
-  std::optional<std::string> ModuleOf(const std::string& stem) const {
-    const std::vector<std::string> words = absl::StrSplit(stem, '.');
-    if (words.size() == 1) return Lookup(kModules, words[0]);
+  // "blk.3.attn_q.weight": 3 and "attn_q.weight". Unset of others.
+  static std::optional<std::pair<uint64_t, std::string>> LayerOf(const std::string& name) {
+    const std::vector<std::string> words = absl::StrSplit(name, absl::MaxSplits('.', 2));
     uint64_t layer = 0;
     if (words.size() != 3 || words[0] != "blk" || !absl::SimpleAtoi(words[1], &layer) ||
         absl::StrCat(layer) != words[1]) {
       return std::nullopt;
     }
-    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    if (const auto module = Lookup(kLayerModules, words[2]); module.has_value()) {
-      return absl::StrCat(prefix, *module);
-    }
-    const auto module = Lookup(kExpertModules, words[2]);
-    if (!module.has_value() || !architecture_->has_experts) return std::nullopt;
-    return absl::StrCat(prefix, std::string(architecture_->experts), ".", *module);
+    return std::pair{layer, words[2]};
+  }
+
+  [[noreturn]] void Unknown(const GgufModel::Tensor& tensor) const {
+    Unsupported(absl::StrCat("tensor '", tensor.name, "' is none of a ",
+                             plan_.config["model_type"].get<std::string>()));
   }
 
   void AddTensor(const GgufModel::Tensor& tensor) {
-    if (tensor.name == kRopeFactors) return;
+    for (const std::string_view rope : kRopeTensors) {
+      if (tensor.name == rope) return;
+    }
+    const auto place = LayerOf(tensor.name);
+    if (place.has_value() && IsLeftOut(place->first, place->second)) return;
+    const TensorName* name = place.has_value() ? FindLayerTensor(*architecture_, place->second)
+                                               : FindModelTensor(*architecture_, tensor.name);
+    if (name == nullptr) Unknown(tensor);
+    const bool is_of_experts = name->gguf.find("_exps") != std::string_view::npos ||
+                               name->gguf.find("ffn_gate_inp") != std::string_view::npos;
+    if (is_of_experts && keys_.Count("expert_count", 0) == 0) Unknown(tensor);
     PlannedTensor planned;
     planned.source = &tensor;
-    planned.is_bias = absl::EndsWith(tensor.name, ".bias");
-    const size_t end = tensor.name.rfind('.');
-    const auto module = ModuleOf(tensor.name.substr(0, end));
-    if (!module.has_value() || (!planned.is_bias && !absl::EndsWith(tensor.name, ".weight"))) {
-      Unsupported(absl::StrCat("tensor '", tensor.name, "' is none of a ",
-                               std::string(architecture_->model_type)));
+    planned.is_whole = name->whole;
+    planned.is_bias = !name->whole && absl::EndsWith(tensor.name, ".bias");
+    planned.numbers = name->form;
+    planned.module = std::string(name->ours);
+    if (place.has_value()) {
+      const std::string layer = absl::StrCat("model.layers.", place->first, ".");
+      planned.module = layer + planned.module;
     }
-    planned.module = *module;
-    planned.form = FindBlockForm(tensor.type);
-    if (planned.form == nullptr) {
+    planned.form = FormOf(tensor);
+    const bool is_norm = !planned.is_bias && absl::EndsWith(tensor.name, "norm.weight");
+    if (is_norm && architecture_->norms_plus_one) planned.numbers = NumberForm::kPlusOne;
+    SetShape(*name, planned);
+    SetOrder(planned, place.has_value() ? place->first : 0);
+    if (Split(planned)) return;
+    Add(std::move(planned));
+  }
+
+  const BlockForm* FormOf(const GgufModel::Tensor& tensor) const {
+    const BlockForm* form = FindBlockForm(tensor.type);
+    if (form == nullptr) {
       Unsupported(absl::StrCat("tensor '", tensor.name, "' is stored as ",
                                BlockTypeName(tensor.type), ", which is not imported"));
     }
-    planned.one_row = tensor.dimensions == 1 && absl::EndsWith(*module, "shared_expert_gate");
-    const int most = absl::StrContains(*module, ".switch_mlp.") ? 3 : 2;
-    if (tensor.dimensions > most || (tensor.dimensions == 1 && planned.form->bits != 0)) {
+    return form;
+  }
+
+  // Layers that predict further tokens, keys and values that another layer's stand for, and the two
+  // halves of a map that is there whole too.
+  bool IsLeftOut(uint64_t layer, const std::string& rest) const {
+    if (layer >= context_.layers && layer < context_.blocks) return true;
+    if (rest == "attn_rot_embd.weight") return true;
+    if (layer >= context_.first_shared_kv &&
+        (rest == "attn_k.weight" || rest == "attn_v.weight" || rest == "attn_k_norm.weight")) {
+      return true;
+    }
+    const std::string whole = absl::StrCat("blk.", layer, ".attn_kv_b.weight");
+    return (rest == "attn_k_b.weight" || rest == "attn_v_b.weight") &&
+           model_.FindTensor(whole) != nullptr;
+  }
+
+  // Vectors are one of: norms and biases, a state's numbers by head, a convolution's weights.
+  void SetShape(const TensorName& name, PlannedTensor& planned) const {
+    const GgufModel::Tensor& tensor = *planned.source;
+    const uint64_t all = tensor.rows * tensor.columns;
+    const bool is_conv = absl::EndsWith(planned.module, ".conv1d") && !planned.is_bias;
+    const bool is_state_norm = name.gguf == "ssm_norm";
+    const bool one_row =
+        tensor.dimensions == 1 && absl::EndsWith(planned.module, "shared_expert_gate");
+    planned.is_exact = name.whole || is_conv || name.gguf == "ssm_norm" ||
+                       (planned.is_bias && absl::EndsWith(planned.module, ".conv1d"));
+    planned.is_flat = planned.is_exact || planned.is_bias || (tensor.dimensions == 1 && !one_row);
+    planned.bits = planned.form->bits;
+    const bool is_stack = name.gguf.find("_exps") != std::string_view::npos ||
+                          name.gguf == "attn_k_b" || name.gguf == "attn_v_b";
+    const int most = planned.is_flat ? 2 : is_stack ? 3 : 2;
+    if (tensor.dimensions > most || ((planned.is_flat || one_row) && planned.form->bits != 0) ||
+        (is_stack && !planned.is_flat && tensor.dimensions != 3)) {
       Unsupported(absl::StrCat("tensor '", tensor.name, "' has ", tensor.dimensions,
                                " dimensions in ", std::string(planned.form->name)));
     }
-    SetHeads(tensor, planned);
-    attention_bias_ =
-        attention_bias_ || (planned.is_bias && absl::StrContains(*module, "self_attn"));
-    mlp_bias_ = mlp_bias_ || (planned.is_bias && absl::StrContains(*module, ".mlp."));
-    plan_.tensors.push_back(planned);
-  }
-
-  void SetHeads(const GgufModel::Tensor& tensor, PlannedTensor& planned) const {
-    if (!architecture_->neighbours_turn) return;
-    if (absl::EndsWith(planned.module, "q_proj")) planned.heads = heads_;
-    if (absl::EndsWith(planned.module, "k_proj")) planned.heads = kv_heads_;
-    const uint64_t rows = planned.is_vector() ? tensor.columns : tensor.rows;
-    if (planned.heads > 0 && rows != planned.heads * head_dim_) {
-      Broken(absl::StrCat("tensor '", tensor.name, "' has ", rows, " rows, not ", planned.heads,
-                          " heads of ", head_dim_));
+    if (is_conv) {
+      planned.shape = {tensor.rows, tensor.columns, 1};
+    } else if (planned.is_exact || is_state_norm) {
+      planned.shape = {all};
+    } else if (planned.is_flat) {
+      planned.shape = tensor.dimensions == 1 ? std::vector<uint64_t>{all}
+                                             : std::vector<uint64_t>{tensor.rows, tensor.columns};
+    } else if (tensor.dimensions == 3) {
+      planned.shape = {tensor.experts, tensor.rows / tensor.experts, tensor.columns};
+    } else {
+      planned.shape = {tensor.rows, tensor.columns};
     }
   }
 
-  void AddRope() {
-    const double base = AsWritten(Number("rope.freq_base", 10000.0));
-    plan_.config["rope_theta"] = base;
-    const GgufModel::Tensor* factors = model_.FindTensor(kRopeFactors);
-    if (factors != nullptr) {
-      plan_.config["rope_scaling"] = Llama3Scaling(*factors, base);
+  void SetOrder(PlannedTensor& planned, uint64_t layer) const {
+    const std::string& module = planned.module;
+    if (architecture_->neighbours_turn && absl::StrContains(module, "self_attn.")) {
+      if (absl::EndsWith(module, "q_proj")) planned.heads = context_.heads;
+      if (absl::EndsWith(module, "k_proj")) planned.heads = context_.kv_heads;
+      const uint64_t rows = planned.is_vector() ? planned.source->columns : planned.source->rows;
+      if (planned.heads > 0 && rows != planned.heads * context_.head_dim) {
+        Broken(absl::StrCat("tensor '", planned.source->name, "' has ", rows, " rows, not ",
+                            planned.heads, " heads of ", context_.head_dim));
+      }
+    }
+    const bool is_state = layer < context_.recurrent.size() && context_.recurrent[layer];
+    const bool is_tiled = architecture_->gguf.substr(0, 6) == "qwen35";
+    if (is_state && is_tiled) SetValueOrder(planned);
+    // The output of a whole head's gate and query stays side by side in attention layers.
+    if (is_state && absl::EndsWith(module, "self_attn.qkv_proj")) {
+      planned.module = absl::StrCat("model.layers.", layer, ".linear_attn.in_proj_qkv");
+    }
+  }
+
+  // Value head r of key head k is at k * R + r in the model, at r * K + k in the file.
+  void SetValueOrder(PlannedTensor& planned) const {
+    const uint64_t key_heads = context_.key_heads;
+    const uint64_t group = context_.value_heads / key_heads;
+    const uint64_t dim = context_.value_dim, keys = 2 * key_heads * context_.key_dim;
+    const std::string& module = planned.module;
+    const auto ends = [&](std::string_view end) {
+      return absl::EndsWith(module, std::string(end));
+    };
+    uint64_t first = 0, each = 0;
+    if (ends("self_attn.qkv_proj") || ends("linear_attn.conv1d")) first = keys, each = dim;
+    if (ends("linear_attn.in_proj_z")) each = dim;
+    if (ends("in_proj_b") || ends("in_proj_a") || ends("A_log") || ends("dt_bias")) each = 1;
+    const auto source_head = [key_heads, group](uint64_t head) {
+      return head % group * key_heads + head / group;
+    };
+    if (ends("linear_attn.out_proj")) {
+      planned.column_run = dim;
+      planned.run_of = source_head;
+      ExpectSize(planned, planned.columns(), context_.value_heads * dim);
+      if (planned.form->bits != 0 && dim % kGroupSize != 0) {
+        Unsupported(absl::StrCat("tensor '", planned.source->name, "' in ",
+                                 std::string(planned.form->name), " with heads of ", dim,
+                                 ", no whole groups of 32"));
+      }
+    }
+    if (each == 0) return;
+    ExpectSize(
+        planned,
+        planned.is_flat && planned.shape.size() == 1 ? planned.shape[0] : planned.source->rows,
+        first + context_.value_heads * each);
+    planned.place_of = [first, each, source_head](uint64_t row) -> RowPlace {
+      if (row < first) return {0, row};
+      const uint64_t value = row - first;
+      return {0, first + source_head(value / each) * each + value % each};
+    };
+  }
+
+  static void ExpectSize(const PlannedTensor& planned, uint64_t size, uint64_t expected) {
+    if (size == expected) return;
+    Broken(absl::StrCat("tensor '", planned.source->name, "' has ", size, " rows or columns, not ",
+                        expected));
+  }
+
+  // Rows [begin, begin + rows) of each of `blocks` equal parts of the file's rows.
+  void AddPart(const PlannedTensor& whole, const std::string& module, uint64_t begin, uint64_t rows,
+               uint64_t heads) {
+    PlannedTensor part = whole;
+    part.module = module;
+    const uint64_t experts = whole.shape.size() == 3 ? whole.shape[0] : 1;
+    const uint64_t each = (whole.is_flat ? whole.shape[0] : whole.rows()) / experts;
+    part.shape[part.shape.size() == 3 ? 1 : 0] = rows;
+    const bool turns = architecture_->neighbours_turn && heads > 0;
+    part.heads = 0;
+    part.place_of = [=, dim = context_.head_dim](uint64_t row) -> RowPlace {
+      const uint64_t expert = row / rows;
+      uint64_t within = row % rows;
+      if (turns) {
+        const uint64_t at = within % dim;
+        within = within - at + at % (dim / 2) * 2 + at / (dim / 2);
+      }
+      return {0, expert * each + begin + within};
+    };
+    Add(std::move(part));
+  }
+
+  // Maps that the converter may join, and the model has one by one.
+  bool Split(const PlannedTensor& planned) {
+    const std::string& module = planned.module;
+    const std::string fused = plan_.config["model_type"];
+    if (absl::EndsWith(module, ".qkv_proj") && fused != "phi3") {
+      const std::string base = module.substr(0, module.size() - 8);
+      const uint64_t q = context_.heads * context_.head_dim;
+      const uint64_t k = context_.kv_heads * context_.head_dim;
+      const uint64_t rows = planned.is_flat ? planned.shape[0] : planned.rows();
+      ExpectSize(planned, rows, q + 2 * k);
+      AddPart(planned, base + "q_proj", 0, q, context_.heads);
+      AddPart(planned, base + "k_proj", q, k, context_.kv_heads);
+      AddPart(planned, base + "v_proj", q + k, k, 0);
+      return true;
+    }
+    const bool is_stack = planned.shape.size() == 3 && !planned.is_flat;
+    if (is_stack && absl::EndsWith(module, ".gate_up_proj")) {
+      const std::string base = module.substr(0, module.size() - 12);
+      const uint64_t half = planned.shape[1] / 2;
+      ExpectSize(planned, planned.shape[1], 2 * half);
+      AddPart(planned, base + "gate_proj", 0, half, 0);
+      AddPart(planned, base + "up_proj", half, half, 0);
+      return true;
+    }
+    return false;
+  }
+
+  void Add(PlannedTensor planned) {
+    const std::string& module = planned.module;
+    attention_bias_ = attention_bias_ || (planned.is_bias && absl::StrContains(module, "attn.") &&
+                                          !absl::StrContains(module, "indexer."));
+    attention_bias_ = attention_bias_ || (planned.is_bias && absl::StrContains(module, "mixer.") &&
+                                          absl::EndsWith(module, ".q_proj"));
+    mlp_bias_ = mlp_bias_ ||
+                (planned.is_bias && absl::StrContains(module, ".mlp.") &&
+                 !absl::StrContains(module, ".experts.") && !absl::EndsWith(module, ".router"));
+    plan_.tensors.push_back(std::move(planned));
+  }
+
+  // Qwen3-Next's in_proj_qkvz: for each key head its q, k, values and z.
+  void JoinStateMaps() {
+    if (architecture_->gguf != "qwen3next") {
+      if (architecture_->gguf.substr(0, 8) == "nemotron") NameAsNemotron();
       return;
     }
-    const std::string kind = model_.Text(Key("rope.scaling.type")).value_or("none");
-    if (kind == "none") return;
-    if (kind != "linear") {
-      Unsupported(absl::StrCat("rope scaling '", absl::CHexEscape(kind),
-                               "' is not implemented; linear is, and "
-                               "Llama 3's factors"));
-    }
-    const double factor = Number("rope.scaling.factor", 1.0);
-    if (factor != 1.0) plan_.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
-  }
-
-  // The factors that Llama 3's scaling gives, by its published formula (config "rope_type":
-  // "llama3"): 1 for short waves, `factor` for long ones, a smooth change between.
-  static double Llama3Factor(double wave, double factor, double original) {
-    constexpr double kLow = 1.0, kHigh = 4.0;
-    if (wave < original / kHigh) return 1.0;
-    if (wave > original / kLow) return factor;
-    const double smooth = (original / wave - kLow) / (kHigh - kLow);
-    return 1.0 / ((1.0 - smooth) / factor + smooth);
-  }
-
-  json Llama3Scaling(const GgufModel::Tensor& tensor, double base) const {
-    const BlockForm* form = FindBlockForm(tensor.type);
-    if (form == nullptr || form->bits != 0 || tensor.rows != 1 || tensor.columns != head_dim_ / 2) {
-      Broken(absl::StrCat("tensor '", kRopeFactors, "' has not a float for each pair of a head"));
-    }
-    double factor = 1.0;
-    for (uint64_t i = 0; i < tensor.columns; ++i) {
-      factor = std::max(factor, static_cast<double>(FloatAt(*form, tensor.data, i)));
-    }
-    constexpr double kOriginalContext = 8192;
-    for (uint64_t i = 0; i < tensor.columns; ++i) {
-      const double part = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim_);
-      const double wave = 2.0 * std::numbers::pi * std::pow(base, part);
-      const double expected = Llama3Factor(wave, factor, kOriginalContext);
-      // False of what is no number.
-      const bool is_near = std::abs(FloatAt(*form, tensor.data, i) - expected) <= 1e-3 * expected;
-      if (!is_near) {
-        Unsupported(absl::StrCat("tensor '", kRopeFactors,
-                                 "' is not Llama 3's scaling of 8,192 "
-                                 "positions"));
+    const uint64_t dim = context_.key_dim, key_heads = context_.key_heads;
+    const uint64_t values = context_.value_heads / key_heads * context_.value_dim;
+    std::vector<PlannedTensor> joined;
+    for (PlannedTensor& tensor : plan_.tensors) {
+      if (absl::EndsWith(tensor.module, "linear_attn.in_proj_z")) continue;
+      if (!absl::EndsWith(tensor.module, "linear_attn.in_proj_qkv")) {
+        joined.push_back(std::move(tensor));
+        continue;
       }
+      std::string gate = tensor.source->name;
+      gate.replace(gate.find("attn_qkv"), 8, "attn_gate");
+      tensor.other = model_.FindTensor(gate);
+      if (tensor.other == nullptr) Broken(absl::StrCat("tensor '", gate, "' is missing"));
+      ExpectSize(tensor, tensor.rows(), key_heads * (2 * dim + values));
+      if (tensor.other->rows != key_heads * values || tensor.other->columns != tensor.columns()) {
+        Broken(absl::StrCat("tensor '", gate, "' does not fit '", tensor.source->name, "'"));
+      }
+      const BlockForm* form = FormOf(*tensor.other);
+      if ((form->bits == 0) != (tensor.bits == 0) || form->mxfp4 != tensor.form->mxfp4) {
+        Unsupported(absl::StrCat("tensors '", tensor.source->name, "' and '", gate,
+                                 "' are one map, stored as ", std::string(tensor.form->name),
+                                 " and ", std::string(form->name)));
+      }
+      tensor.bits = std::max(tensor.bits, form->bits);
+      tensor.module += "z";
+      tensor.shape[0] = key_heads * (2 * dim + 2 * values);
+      tensor.place_of = [=](uint64_t row) -> RowPlace {
+        const uint64_t head = row / (2 * dim + 2 * values), at = row % (2 * dim + 2 * values);
+        if (at < dim) return {0, head * dim + at};
+        if (at < 2 * dim) return {0, key_heads * dim + head * dim + at - dim};
+        if (at < 2 * dim + values) {
+          return {0, 2 * key_heads * dim + head * values + at - 2 * dim};
+        }
+        return {1, head * values + at - 2 * dim - values};
+      };
+      joined.push_back(std::move(tensor));
     }
-    return {{"rope_type", "llama3"},
-            {"factor", factor},
-            {"low_freq_factor", 1.0},
-            {"high_freq_factor", 4.0},
-            {"original_max_position_embeddings", 8192}};
+    plan_.tensors = std::move(joined);
   }
 
-  // The bits that most weights have are the default; other modules are listed.
+  void NameAsNemotron() {
+    constexpr std::string_view kModel = "model.";
+    for (PlannedTensor& tensor : plan_.tensors) {
+      std::string& module = tensor.module;
+      if (module.compare(0, kModel.size(), kModel) != 0) continue;
+      module = "backbone." + module.substr(kModel.size());
+      if (module == "backbone.embed_tokens") module = "backbone.embeddings";
+      if (module == "backbone.norm") module = "backbone.norm_f";
+    }
+  }
+
+  // How most weights are stored is the default; other modules are listed.
   void AddQuantization() {
-    std::map<int, uint64_t> numbers;
+    const auto traits = [](const PlannedTensor& tensor) -> json {
+      json own = {{"group_size", kGroupSize}, {"bits", tensor.bits}};
+      if (tensor.form->mxfp4) own["mode"] = "mxfp4";
+      return own;
+    };
+    std::map<json, uint64_t> numbers;
+    bool has_modes = false;
     for (const PlannedTensor& tensor : plan_.tensors) {
-      if (tensor.form->bits != 0) {
-        numbers[tensor.form->bits] += tensor.source->rows * tensor.source->columns;
-      }
+      if (tensor.bits == 0) continue;
+      numbers[traits(tensor)] += tensor.rows() * tensor.columns();
+      has_modes = has_modes || tensor.form->mxfp4;
     }
     if (numbers.empty()) return;
-    const int most = std::max_element(numbers.begin(), numbers.end(), [](auto& a, auto& b) {
-                       return a.second < b.second;
-                     })->first;
-    json quantization = {{"group_size", kGroupSize}, {"bits", most}};
+    const json most =
+        std::max_element(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        })->first;
+    json quantization = most;
     for (const PlannedTensor& tensor : plan_.tensors) {
-      if (tensor.form->bits == 0 || tensor.form->bits == most) continue;
-      quantization[tensor.module] = {{"group_size", kGroupSize}, {"bits", tensor.form->bits}};
+      json own = traits(tensor);
+      if (tensor.bits == 0 || own == most) continue;
+      if (has_modes && !own.contains("mode")) own["mode"] = "affine";
+      quantization[tensor.module] = std::move(own);
     }
+    if (has_modes && !quantization.contains("mode")) quantization["mode"] = "affine";
     plan_.config["quantization"] = std::move(quantization);
   }
 
@@ -377,10 +410,11 @@ class Planner {
         has_half_matrices = has_half_matrices || tensor.form->name != "BF16";
         continue;
       }
-      for (uint64_t i = 0; i < tensor.source->columns; ++i) {
+      if (tensor.is_exact) continue;
+      for (uint64_t i = 0; i < tensor.source->columns * tensor.source->rows; ++i) {
         const float value = FloatAt(*tensor.form, tensor.source->data, i);
-        half = half && FloatFromHalf(HalfFromFloat(value)) == value;
-        bfloat = bfloat && (std::bit_cast<uint32_t>(value) & 0xFFFFU) == 0;
+        half = half && IsHeld(tensor, value, "F16");
+        bfloat = bfloat && IsHeld(tensor, value, "BF16");
       }
     }
     if (bfloat && has_bfloat_matrices && !has_half_matrices) return "BF16";
@@ -388,20 +422,56 @@ class Planner {
     return bfloat ? "BF16" : "F32";
   }
 
+  // Whether the file's number comes of one of this type.
+  static bool IsHeld(const PlannedTensor& tensor, float stored, std::string_view type) {
+    if (tensor.numbers != NumberForm::kPlusOne) return RoundedTo(stored, type) == stored;
+    return RoundedTo(stored - 1.0F, type) + 1.0F == stored;
+  }
+
   const GgufModel& model_;
+  MetadataKeys keys_;
   const Architecture* architecture_ = nullptr;
-  uint64_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
   bool attention_bias_ = false, mlp_bias_ = false;
   ImportPlan plan_;
+  ImportContext context_;
 };
 
 }  // namespace
 
-uint64_t PlannedTensor::SourceRow(uint64_t row) const {
-  if (heads == 0) return row;
+uint64_t PlannedTensor::columns() const {
+  if (is_flat) return shape.size() == 1 ? shape[0] : source->columns;
+  return shape.back();
+}
+
+uint64_t PlannedTensor::rows() const {
+  if (is_flat) return 1;
+  return shape.size() == 3 ? shape[0] * shape[1] : shape[0];
+}
+
+uint64_t PlannedTensor::SourceRow(uint64_t row) const { return PlaceOf(row).row; }
+
+RowPlace PlannedTensor::PlaceOf(uint64_t row) const {
+  if (place_of) return place_of(row);
+  if (heads == 0) return {0, row};
   const uint64_t head_dim = (is_vector() ? source->columns : source->rows) / heads;
   const uint64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
-  return head * head_dim + within % half * 2 + within / half;
+  return {0, head * head_dim + within % half * 2 + within / half};
+}
+
+const GgufModel::Tensor& PlannedTensor::SourceOf(const RowPlace& place) const {
+  return place.source == 0 ? *source : *other;
+}
+
+float PlannedTensor::NumberAt(uint64_t index) const {
+  // Of a convolution's weights, rows are channels.
+  const uint64_t side = is_flat && shape.size() == 3 ? shape[1] : 1;
+  const uint64_t at = SourceRow(index / side) * side + index % side;
+  const float stored = FloatAt(*form, source->data, at);
+  if (numbers == NumberForm::kPlusOne) return stored - 1.0F;
+  if (numbers == NumberForm::kMinusExp) {
+    return static_cast<float>(std::log(-static_cast<double>(stored)));
+  }
+  return stored;
 }
 
 absl::StatusOr<ImportPlan> PlanImport(const GgufModel& model) {
@@ -412,15 +482,20 @@ absl::StatusOr<ImportPlan> PlanImport(const GgufModel& model) {
     const auto config = engine::ParseModelConfig(plan.config.dump(), model.path());
     if (!config.ok()) return config.status();
     return plan;
-  } catch (const Fault& fault) {
+  } catch (const ImportFault& fault) {
     code = fault.code;
     message = absl::StrCat(model.path(), ": ", fault.message);
   }
   v1::Reason reason = MakeReason(code, std::move(message));
   if (code == reasons::kModelFormatUnsupported) {
     reason.set_remedy(
-        "fetch the model in MLX's format, or as a GGUF in Q4_0 to Q8_0, K-quants, F16 "
-        "or BF16");
+        "fetch the model in MLX's format, or as a GGUF in Q4_0 to Q8_0, K-quants, IQ kinds, MXFP4, "
+        "F16 or BF16 that llama.cpp's own converter wrote");
+  }
+  if (code == reasons::kModelArchitectureUnknown) {
+    reason.set_remedy(
+        "fetch the model in Hugging Face's or MLX's format, of which README.md lists the "
+        "architectures that are served, or a GGUF of one of those named here");
   }
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }

@@ -21,10 +21,11 @@
 #include "absl/strings/str_cat.h"
 #include "proto/bytes.h"
 #include "proto/reasons.h"
-#include "runtime/gguf/float16.h"
 #include "runtime/gguf/gguf_file.h"
 #include "runtime/gguf/import_plan.h"
+#include "runtime/gguf/model_name.h"
 #include "runtime/gguf/safetensors_writer.h"
+#include "runtime/gguf/tensor_conversion.h"
 #include "runtime/gguf/tokenizer_files.h"
 #include "runtime/model_files/model_description.h"
 #include "runtime/text/chat_template.h"
@@ -50,170 +51,6 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   file.close();
   return file ? absl::OkStatus() : WriteFailed(path, std::strerror(errno));
 }
-
-std::string WeightName(const PlannedTensor& tensor) {
-  return absl::StrCat(tensor.module, tensor.is_bias ? ".bias" : ".weight");
-}
-
-uint64_t FloatBytes(std::string_view type) { return type == "F32" ? 4 : 2; }
-
-// The tensors that the safetensors file will hold.
-std::vector<NewTensor> NewTensors(const ImportPlan& plan) {
-  std::vector<NewTensor> tensors;
-  for (const PlannedTensor& tensor : plan.tensors) {
-    const uint64_t rows = tensor.source->rows, columns = tensor.source->columns;
-    const auto shape = [&](uint64_t stored_columns) -> std::vector<uint64_t> {
-      const uint64_t experts = tensor.source->experts;
-      if (tensor.source->dimensions == 3) return {experts, rows / experts, stored_columns};
-      return {rows, stored_columns};
-    };
-    if (tensor.is_vector()) {
-      tensors.push_back({WeightName(tensor),
-                         plan.vector_type,
-                         {columns},
-                         columns * FloatBytes(plan.vector_type)});
-    } else if (tensor.form->bits == 0) {
-      tensors.push_back({WeightName(tensor), std::string(tensor.form->name), shape(columns),
-                         tensor.source->bytes});
-    } else {
-      const uint64_t words = columns * static_cast<uint64_t>(tensor.form->bits) / 32;
-      const uint64_t groups = columns / kGroupSize;
-      tensors.push_back({WeightName(tensor), "U32", shape(words), rows * words * 4});
-      for (const char* part : {".scales", ".biases"}) {
-        tensors.push_back(
-            {absl::StrCat(tensor.module, part), "F16", shape(groups), rows * groups * 2});
-      }
-    }
-  }
-  return tensors;
-}
-
-// Goes through all tensors, piece by piece.
-class Conversion {
- public:
-  Conversion(const ImportPlan& plan, SafetensorsWriter& writer, const OnImportProgress& on_progress)
-      : plan_(plan), writer_(writer), on_progress_(on_progress) {
-    for (const PlannedTensor& tensor : plan.tensors) all_ += tensor.source->bytes;
-  }
-
-  absl::Status Run() {
-    for (const PlannedTensor& tensor : plan_.tensors) {
-      const absl::Status status = tensor.is_vector()       ? WriteVector(tensor)
-                                  : tensor.form->bits == 0 ? WriteFloats(tensor)
-                                                           : WriteGroups(tensor);
-      if (!status.ok()) return status;
-      v1::ConvertedTensors& kind = kinds_[tensor.form->type];
-      kind.set_tensors(kind.tensors() + 1);
-      kind.set_bytes(kind.bytes() + tensor.source->bytes);
-    }
-    return absl::OkStatus();
-  }
-
-  // In the order of their numbers in GGUF.
-  std::vector<v1::ConvertedTensors> Kinds() {
-    std::vector<v1::ConvertedTensors> kinds;
-    for (auto& [type, kind] : kinds_) {
-      const BlockForm& form = *FindBlockForm(type);
-      kind.set_type(std::string(form.name));
-      kind.set_bits(static_cast<uint32_t>(form.bits));
-      kind.set_exact(form.exact);
-      kind.set_relative_error(errors_[type].Relative());
-      kinds.push_back(kind);
-    }
-    return kinds;
-  }
-
- private:
-  absl::Status Advance(uint64_t bytes) {
-    done_ += bytes;
-    return on_progress_(done_, all_) ? absl::OkStatus()
-                                     : absl::CancelledError("the import was stopped");
-  }
-
-  static uint64_t RowsAtOnce(const PlannedTensor& tensor) {
-    const uint64_t row_bytes = tensor.source->bytes / tensor.source->rows;
-    return std::clamp<uint64_t>(kPieceBytes / row_bytes, 1, tensor.source->rows);
-  }
-
-  absl::Status WriteVector(const PlannedTensor& tensor) {
-    std::vector<std::byte> out;
-    for (uint64_t i = 0; i < tensor.source->columns; ++i) {
-      const float value = FloatAt(*tensor.form, tensor.source->data, tensor.SourceRow(i));
-      const auto bits = std::bit_cast<uint32_t>(value);
-      const uint32_t stored = plan_.vector_type == "F32"    ? bits
-                              : plan_.vector_type == "BF16" ? bits >> 16
-                                                            : HalfFromFloat(value);
-      for (uint64_t byte = 0; byte < FloatBytes(plan_.vector_type); ++byte) {
-        out.push_back(static_cast<std::byte>(stored >> (8 * byte)));
-      }
-    }
-    const absl::Status written = writer_.Write(WeightName(tensor), 0, out.data(), out.size());
-    return written.ok() ? Advance(tensor.source->bytes) : written;
-  }
-
-  absl::Status WriteFloats(const PlannedTensor& tensor) {
-    const uint64_t row_bytes = tensor.source->bytes / tensor.source->rows;
-    std::vector<std::byte> piece(RowsAtOnce(tensor) * row_bytes);
-    for (uint64_t row = 0; row < tensor.source->rows;) {
-      const uint64_t count = std::min(RowsAtOnce(tensor), tensor.source->rows - row);
-      for (uint64_t i = 0; i < count; ++i) {
-        std::memcpy(piece.data() + i * row_bytes,
-                    tensor.source->data + tensor.SourceRow(row + i) * row_bytes, row_bytes);
-      }
-      absl::Status status =
-          writer_.Write(WeightName(tensor), row * row_bytes, piece.data(), count * row_bytes);
-      if (status.ok()) status = Advance(count * row_bytes);
-      if (!status.ok()) return status;
-      row += count;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteGroups(const PlannedTensor& tensor) {
-    const uint64_t columns = tensor.source->columns, groups = columns / kGroupSize;
-    const uint64_t row_bytes = tensor.source->bytes / tensor.source->rows;
-    const uint64_t packed_bytes = columns * static_cast<uint64_t>(tensor.form->bits) / 8;
-    const uint64_t rows_at_once = RowsAtOnce(tensor);
-    std::vector<std::byte> weights(rows_at_once * packed_bytes);
-    std::vector<uint16_t> scales(rows_at_once * groups), biases(rows_at_once * groups);
-    ConversionError error;
-    for (uint64_t row = 0; row < tensor.source->rows;) {
-      const uint64_t count = std::min(rows_at_once, tensor.source->rows - row);
-      for (uint64_t i = 0; i < count; ++i) {
-        ConvertRow(*tensor.form, tensor.source->data + tensor.SourceRow(row + i) * row_bytes,
-                   columns,
-                   {weights.data() + i * packed_bytes, scales.data() + i * groups,
-                    biases.data() + i * groups},
-                   error);
-      }
-      if (error.infinite) {
-        return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
-                            absl::StrCat("tensor '", tensor.source->name,
-                                         "' has a scale that is no finite float16"));
-      }
-      absl::Status status = writer_.Write(WeightName(tensor), row * packed_bytes, weights.data(),
-                                          count * packed_bytes);
-      const uint64_t at = row * groups * 2, bytes = count * groups * 2;
-      const std::string& module = tensor.module;
-      if (status.ok())
-        status = writer_.Write(absl::StrCat(module, ".scales"), at, scales.data(), bytes);
-      if (status.ok())
-        status = writer_.Write(absl::StrCat(module, ".biases"), at, biases.data(), bytes);
-      if (status.ok()) status = Advance(count * row_bytes);
-      if (!status.ok()) return status;
-      row += count;
-    }
-    errors_[tensor.form->type].Add(error);
-    return absl::OkStatus();
-  }
-
-  const ImportPlan& plan_;
-  SafetensorsWriter& writer_;
-  const OnImportProgress& on_progress_;
-  uint64_t done_ = 0, all_ = 0;
-  std::map<uint32_t, v1::ConvertedTensors> kinds_;
-  std::map<uint32_t, ConversionError> errors_;
-};
 
 absl::Status WriteTokenizer(const GgufModel& model, const ImportOptions& options,
                             const std::string& folder) {
@@ -300,32 +137,15 @@ class NewFolder {
   std::string path_;
 };
 
-absl::StatusOr<std::string> NameOf(const ImportOptions& options) {
-  std::string name = options.name;
-  if (name.empty()) {
-    name = fs::path(options.file).filename().string();
-    if (absl::EndsWithIgnoreCase(name, ".gguf")) name.resize(name.size() - 5);
-    const size_t part = name.rfind("-00001-of-");
-    if (part != std::string::npos && part + 15 == name.size()) name.resize(part);
-  }
-  if (!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
-      name.find('\0') == std::string::npos && name.size() <= 200) {
-    return name;
-  }
-  v1::Reason reason =
-      MakeReason(reasons::kBadRequest, absl::StrCat("'", name, "' can't name a model"));
-  reason.set_remedy("give --name a name without '/' that does not begin with '.'");
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
-}
-
 }  // namespace
 
 absl::StatusOr<v1::ModelImportResult> ImportModel(const ImportOptions& options,
                                                   const OnImportProgress& on_progress) {
-  const auto name = NameOf(options);
-  if (!name.ok()) return name.status();
+  if (absl::Status given = CheckModelName(options.name, options.file); !given.ok()) return given;
   const auto model = GgufModel::Open(options.file);
   if (!model.ok()) return model.status();
+  const auto name = ModelName(**model, options.name);
+  if (!name.ok()) return name.status();
   const auto plan = PlanImport(**model);
   if (!plan.ok()) return plan.status();
   const std::vector<NewTensor> tensors = NewTensors(*plan);
@@ -341,7 +161,7 @@ absl::StatusOr<v1::ModelImportResult> ImportModel(const ImportOptions& options,
   auto writer =
       SafetensorsWriter::Create(absl::StrCat(folder.path(), "/model.safetensors"), tensors);
   if (!writer.ok()) return writer.status();
-  Conversion conversion(*plan, **writer, on_progress);
+  TensorConversion conversion(*plan, **writer, on_progress);
   status = conversion.Run();
   if (status.ok()) status = (*writer)->Close();
   if (status.ok()) {

@@ -18,20 +18,16 @@
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/model_import.pb.h"
+#include "runtime/gguf/tensor_conversion.h"
 
 namespace macrame::runtime::gguf {
 
-inline constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
-
 struct ImportOptions {
-  std::string file;  // the GGUF file, or the first of several
-  std::string into;  // a model folder; made when it is not there
-  std::string name;  // of the model: one part of a path; empty: the file's, without .gguf
+  std::string file;              // the GGUF file, or the first of several
+  std::string into;              // a model folder; made when it is not there
+  std::string name;              // of the model: one part of a path; empty: by model_name.h
   std::string tokenizer_folder;  // take tokenizer.json and its neighbours from here instead
 };
-
-// Bytes of the file that are done, of all; false ends the import.
-using OnImportProgress = std::function<bool(uint64_t done, uint64_t all)>;
 
 absl::StatusOr<v1::ModelImportResult> ImportModel(const ImportOptions& options,
                                                   const OnImportProgress& on_progress);

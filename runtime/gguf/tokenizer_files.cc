@@ -13,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/gguf/word_cuts.h"
 #include "runtime/text/tokenizer.h"
 
 namespace macrame::runtime::gguf {
@@ -28,49 +29,11 @@ struct Fault {
   std::string message;
 };
 
-// How text is cut into words before merges apply.
-struct WordCut {
-  std::string_view pre;      // tokenizer.ggml.pre
-  std::string_view pattern;  // words by this; empty: ByteLevel's own, GPT-2's
-  bool single_digits;        // each digit is a word
-  bool composes;             // NFC first
-  bool whole_words_first;    // a word that is a token is that token, whatever the merges say
-  bool begins_with_bos;      // unless the metadata says otherwise
-};
-
-// As the models' own tokenizer.json have them.
-constexpr std::string_view kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::array kWordCuts = {
-    WordCut{"gpt-2", "", false, false, false, false},
-    WordCut{"olmo", "", false, false, false, false},
-    WordCut{"smollm", "", true, false, false, false},
-    WordCut{"starcoder", "", true, false, false, false},
-    WordCut{"refact", "", true, false, false, false},
-    WordCut{"codeshell", "", true, false, false, false},
-    WordCut{"llama-bpe", kLlama3Words, false, false, true, true},
-    WordCut{"llama3", kLlama3Words, false, false, true, true},
-    WordCut{"llama-v3", kLlama3Words, false, false, true, true},
-    WordCut{"falcon3", kLlama3Words, false, false, true, true},
-    WordCut{"smaug-bpe", kLlama3Words, false, false, false, false},
-    WordCut{"qwen2", kQwen2Words, false, true, false, false},
-    WordCut{"deepseek-r1-qwen", kQwen2Words, false, true, false, false},
-    WordCut{"stablelm2", kQwen2Words, false, true, false, false},
-    WordCut{"tekken", kTekkenWords, false, false, true, true},
-};
-
-constexpr std::array<std::string_view, 7> kAnswerEnds = {
-    "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",     "<|end|>",
-    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"};
+constexpr std::array<std::string_view, 15> kAnswerEnds = {
+    "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>",
+    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|return|>",
+    "<|call|>",      "<turn|>",       "[EOS]",           "[e~[",
+    "<|eom|>",       "[|endofturn|]", "<|end_of_turn|>"};
 
 size_t Letters(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
@@ -108,11 +71,14 @@ class Builder {
     if (kind == "gpt2") {
       AddByteLevel(tokenizer);
     } else if (kind == "llama") {
-      AddSentencePiece(tokenizer);
+      AddSentencePiece(tokenizer, MergesOfScores());
+    } else if (kind == "gemma4") {
+      AddSentencePiece(tokenizer, ListedMerges());
     } else {
       throw Fault{absl::StrCat("tokenizer.ggml.model is '", absl::CHexEscape(kind),
-                               "'; gpt2 and llama are known")};
+                               "'; gpt2, llama and gemma4 are known")};
     }
+    CheckOtherKeys();
     tokenizer["post_processor"] = PostProcessor();
     return {{"tokenizer.json", tokenizer.dump()},
             {"tokenizer_config.json", Config().dump(1)},
@@ -166,32 +132,49 @@ class Builder {
             {"merges", std::move(merges)}};
   }
 
-  const WordCut& FindWordCut() const {
+  const WordCut& OwnWordCut() const {
     const std::string pre = model_.Text("tokenizer.ggml.pre").value_or("");
+    if (const WordCut* cut = FindWordCut(pre); cut != nullptr) return *cut;
     std::string known;
-    for (const WordCut& cut : kWordCuts) {
-      if (cut.pre == pre) return cut;
+    for (const WordCut& cut : WordCuts()) {
       absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(cut.pre));
     }
     throw Fault{
         absl::StrCat("tokenizer.ggml.pre is '", absl::CHexEscape(pre), "'; known are ", known)};
   }
 
+  // What else changes how text is cut, and no file here says.
+  void CheckOtherKeys() const {
+    for (const char* key : {"remove_extra_whitespaces", "normalizer.lowercase",
+                            "normalizer.strip_accents", "add_sep_token"}) {
+      const std::string name = absl::StrCat("tokenizer.ggml.", key);
+      if (model_.Flag(name).value_or(false)) {
+        throw Fault{absl::StrCat(name, " is true, which is not implemented")};
+      }
+    }
+    const auto* map = model_.Integers("tokenizer.ggml.precompiled_charsmap");
+    if (map != nullptr && !map->empty()) {
+      throw Fault{"tokenizer.ggml.precompiled_charsmap is not implemented"};
+    }
+  }
+
   void AddByteLevel(json& tokenizer) {
-    const WordCut& cut = FindWordCut();
+    const WordCut& cut = OwnWordCut();
     begins_with_bos_ = cut.begins_with_bos;
     const json byte_level = {{"type", "ByteLevel"},
                              {"add_prefix_space", false},
                              {"trim_offsets", true},
-                             {"use_regex", cut.pattern.empty()}};
+                             {"use_regex", cut.patterns.empty()}};
     json steps = json::array();
-    if (cut.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-    if (!cut.pattern.empty()) {
+    const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+    if (cut.single_digits && cut.patterns.empty()) steps.push_back(digits);
+    for (const std::string_view pattern : cut.patterns) {
       steps.push_back({{"type", "Split"},
-                       {"pattern", {{"Regex", std::string(cut.pattern)}}},
+                       {"pattern", {{"Regex", std::string(pattern)}}},
                        {"behavior", "Isolated"},
                        {"invert", false}});
     }
+    if (cut.single_digits && !cut.patterns.empty()) steps.push_back(digits);
     steps.push_back(byte_level);
     tokenizer["normalizer"] = cut.composes ? json::object({{"type", "NFC"}}) : json();
     tokenizer["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
@@ -221,7 +204,7 @@ class Builder {
     return pairs;
   }
 
-  void AddSentencePiece(json& tokenizer) {
+  void AddSentencePiece(json& tokenizer, json merges) {
     const bool prefix = model_.Flag("tokenizer.ggml.add_space_prefix").value_or(true);
     begins_with_bos_ = true;
     json normalizers = json::array(), decoders = json::array();
@@ -237,7 +220,7 @@ class Builder {
     tokenizer["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
     tokenizer["pre_tokenizer"] = nullptr;
     tokenizer["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
-    tokenizer["model"] = Model(Vocabulary(), MergesOfScores());
+    tokenizer["model"] = Model(Vocabulary(), std::move(merges));
     tokenizer["model"]["byte_fallback"] = true;
     tokenizer["model"]["fuse_unk"] = true;
     for (size_t i = 0; i < tokens_->size(); ++i) {
@@ -290,22 +273,33 @@ class Builder {
     return pairs;
   }
 
-  // Puts the first token before every text, where the model wants it.
+  // Puts the first token before every text, and the last one behind it, where the model wants it.
   json PostProcessor() const {
-    const auto bos = Id("bos_token_id");
-    if (!bos.has_value() ||
-        !model_.Flag("tokenizer.ggml.add_bos_token").value_or(begins_with_bos_)) {
-      return nullptr;
-    }
-    const std::string& token = (*tokens_)[*bos];
-    const json first = {{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+    const auto bos = Id("bos_token_id"), eos = Id("eos_token_id");
+    const bool begins =
+        bos.has_value() && model_.Flag("tokenizer.ggml.add_bos_token").value_or(begins_with_bos_);
+    const bool ends =
+        eos.has_value() && model_.Flag("tokenizer.ggml.add_eos_token").value_or(false);
+    if (!begins && !ends) return nullptr;
+    json special = json::object();
     const auto text = [](const char* id, int type) {
       return json::object({{"Sequence", {{"id", id}, {"type_id", type}}}});
     };
+    const auto add = [&](json& list, size_t id) {
+      const std::string& token = (*tokens_)[id];
+      list.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+      special[token] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+    };
+    json single = json::array(), pair = json::array();
+    if (begins) add(single, *bos), add(pair, *bos);
+    single.push_back(text("A", 0));
+    pair.push_back(text("A", 0));
+    pair.push_back(text("B", 1));
+    if (ends) add(single, *eos), add(pair, *eos);
     return {{"type", "TemplateProcessing"},
-            {"single", {first, text("A", 0)}},
-            {"pair", {first, text("A", 0), text("B", 1)}},
-            {"special_tokens", {{token, {{"id", token}, {"ids", {*bos}}, {"tokens", {token}}}}}}};
+            {"single", std::move(single)},
+            {"pair", std::move(pair)},
+            {"special_tokens", std::move(special)}};
   }
 
   json Config() const {
@@ -332,6 +326,11 @@ class Builder {
     return config;
   }
 
+  bool IsControl(std::string_view token) const {
+    const auto found = ids_.find(token);
+    return found != ids_.end() && KindOf(found->second) != kNormal;
+  }
+
   json GenerationConfig() const {
     std::set<size_t> ends;
     for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
@@ -340,6 +339,14 @@ class Builder {
     for (const std::string_view end : kAnswerEnds) {
       const auto found = ids_.find(end);
       if (found != ids_.end() && KindOf(found->second) != kNormal) ends.insert(found->second);
+    }
+    // GLM's turns end with the name of who speaks next.
+    for (const char* next : {"<|user|>", "<|observation|>"}) {
+      if (IsControl("<|user|>") && IsControl("<|observation|>")) ends.insert(ids_.at(next));
+    }
+    // gpt-oss ends thoughts with the first of these, and answers with the others.
+    if (IsControl("<|end|>") && IsControl("<|return|>") && IsControl("<|call|>")) {
+      ends.erase(ids_.at("<|end|>"));
     }
     json config = {{"eos_token_id", ends}};
     if (const auto bos = Id("bos_token_id"); bos.has_value()) config["bos_token_id"] = *bos;
@@ -351,6 +358,10 @@ class Builder {
     if (const auto top_k = model_.Integer("general.sampling.top_k"); top_k.has_value()) {
       config["top_k"] = *top_k;
     }
+    const auto repeat = model_.Number("general.sampling.penalty_repeat");
+    if (repeat.has_value() && std::isfinite(*repeat)) config["repetition_penalty"] = *repeat;
+    const auto* suppressed = model_.Integers("tokenizer.ggml.suppress_tokens");
+    if (suppressed != nullptr) config["suppress_tokens"] = *suppressed;
     return config;
   }
 

@@ -4,9 +4,10 @@
 // other model's tokenizer. Pure.
 //
 //   tokenizer.ggml.model "gpt2"    byte-level BPE; tokenizer.ggml.pre names how text is cut into
-//                                  words first, and the known names stand in a table
+//                                  words first, and the known names stand in a table (word_cuts.h)
 //   tokenizer.ggml.model "llama"   SentencePiece BPE: merges follow from the tokens' scores, the
 //                                  way transformers derives them (LlamaConverter)
+//   tokenizer.ggml.model "gemma4"  the same with merges that are listed
 //
 // The tokens that end an answer are those that the metadata names and control tokens whose spelling
 // says so ("<|im_end|>", "<|eot_id|>", …), as in llama.cpp.

@@ -27,6 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     std::vector<std::byte> weights(tensor.columns * static_cast<size_t>(form->bits) / 8);
     std::vector<uint16_t> scales(tensor.columns / kGroupSize), biases(tensor.columns / kGroupSize);
+    if (form->mxfp4) {
+      std::vector<std::byte> powers(tensor.columns / kGroupSize);
+      ConvertMxfp4Row(last_row, tensor.columns, weights.data(), powers.data());
+      continue;
+    }
     ConversionError error;
     ConvertRow(*form, last_row, tensor.columns, {weights.data(), scales.data(), biases.data()},
                error);

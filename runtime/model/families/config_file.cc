@@ -26,8 +26,13 @@ QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& 
   QuantizationTraits traits;
   const std::string mode = ReadText(value, "mode", "affine");
   if (mode != "affine" && mode != "mxfp4") {
-    Unsupported(absl::StrCat(where, ": quantisation mode \"", mode,
-                             "\" is not implemented; affine and mxfp4 are"));
+    ConfigError error{reasons::kModelFormatUnsupported,
+                      absl::StrCat(where, ": quantisation mode \"", mode,
+                                   "\" is not implemented; affine and mxfp4 are")};
+    error.remedy =
+        "the files are whole; load a copy of the model in MLX's mode affine or mxfp4, or convert "
+        "the original weights with mlx_lm.convert --q-mode affine";
+    throw error;
   }
   traits.mode = mode == "mxfp4" ? QuantizationMode::kMxfp4 : QuantizationMode::kAffine;
   // MLX's own defaults, where a module's mode is not the model's.

@@ -175,7 +175,8 @@ TEST(BlockForms, AScaleThatIsNoNumberIsFound) {
 }
 
 TEST(BlockForms, OtherKindsHaveNames) {
-  EXPECT_EQ(FindBlockForm(20), nullptr);
+  EXPECT_EQ(FindBlockForm(15), nullptr);
+  EXPECT_EQ(BlockTypeName(15), "Q8_K");
   EXPECT_EQ(BlockTypeName(20), "IQ4_NL");
   EXPECT_EQ(BlockTypeName(14), "Q6_K");
   EXPECT_EQ(BlockTypeName(999), "kind 999");
