@@ -40,6 +40,9 @@ class Steering {
     return plan_.ends_with_first_call && calls_ended > 0;
   }
 
+  // Behind a call that had to be made nothing else is said: no text, and the answer ends with it.
+  bool IsMuteAfter(uint32_t calls_ended) const { return !plan_.call.empty() && calls_ended > 0; }
+
   // The opening of a call was put in the model's mouth, to its end.
   bool has_opened_call() const { return opens_call_ && forced_.empty(); }
 

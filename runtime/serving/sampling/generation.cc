@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
+
 namespace macrame::runtime::engine {
 namespace {
 
@@ -41,6 +43,12 @@ void Generation::Pass(const std::vector<MarkupEvent>& events, Outcome& outcome) 
   for (const MarkupEvent& event : events) {
     if (stops_.stopped()) return;
     if (event.kind == MarkupEvent::Kind::kContent) {
+      if (steering_.IsMuteAfter(markup_.calls_ended())) {
+        // Blanks may stand between two calls.
+        const bool is_blank = absl::StripAsciiWhitespace(event.text).empty();
+        speaks_behind_calls_ = speaks_behind_calls_ || !is_blank;
+        continue;
+      }
       content_bytes_ += event.text.size();
       outcome.is_beyond_content = false;
       AddContent(is_too_early_to_stop ? event.text : stops_.Push(event.text), outcome);
@@ -101,7 +109,8 @@ void Generation::Advance(Outcome& outcome) {
       structure_.Take(outcome.token, structure_.is_of_forced_call() ? steering_.has_opened_call()
                                                                     : markup_.is_content());
   if (structure_.is_over()) Flush(/*is_cut=*/false, outcome);
-  if (structure_.is_over() || stops_.stopped() || steering_.EndsAfter(markup_.calls_ended())) {
+  if (structure_.is_over() || stops_.stopped() || speaks_behind_calls_ ||
+      steering_.EndsAfter(markup_.calls_ended())) {
     outcome.finish = v1::FINISH_REASON_STOP;
   } else if ((limits_.max_tokens > 0 && completion_tokens_ >= limits_.max_tokens) ||
              position() >= limits_.context_length) {

@@ -118,8 +118,9 @@ class Generation {
   markup::Steering steering_;
   StructuredContent structure_;
   const std::shared_ptr<const std::map<int32_t, std::string>> shown_tokens_;
-  uint32_t completion_tokens_ = 0;  // with the end token
-  uint64_t content_bytes_ = 0;      // that reached the stop strings
+  uint32_t completion_tokens_ = 0;    // with the end token
+  bool speaks_behind_calls_ = false;  // where nothing is to be said
+  uint64_t content_bytes_ = 0;        // that reached the stop strings
   uint64_t given_bytes_ = 0;
 };
 

@@ -324,6 +324,25 @@ TEST(ShapedAnswerTest, AnAnswerThatMustCallIsMadeToAndEndsWithIt) {
   EXPECT_EQ(answer.taken.back(), '}');
 }
 
+// Small models go on talking; what comes behind `tool_choice: required` is calls alone.
+TEST(ShapedAnswerTest, BehindACallThatHadToBeMadeOnlyCallsAreSaid) {
+  ShapedAnswer answer;
+  answer.shape.steering.call = Joined({{200}, ShapedAnswer::Spelled("{\"name\": \"f\"")});
+  const Told told =
+      answer.Take(Joined({std::vector<int32_t>(answer.shape.steering.call.size(), 'x'),
+                          ShapedAnswer::Spelled("}"),
+                          {201},
+                          ShapedAnswer::Spelled("\n"),
+                          {200},
+                          ShapedAnswer::Spelled("{\"name\": \"f\"}"),
+                          {201},
+                          ShapedAnswer::Spelled("\n\nThe weather is fine.")}));
+  EXPECT_EQ(told.calls, "f:{};f:{};");
+  EXPECT_EQ(told.content, "");
+  EXPECT_EQ(told.finish, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(answer.taken.back(), 'T') << "it ends where it would speak";
+}
+
 TEST(ShapedAnswerTest, ACutCallHasItsArgumentsSoFar) {
   ShapedAnswer answer;
   const Told told =
