@@ -32,7 +32,7 @@ bool BodyBudget::Fits(const Body& body) const {
   };
   if (held_ + body.bytes > bytes_max_) return false;
   if (IsLarge(body.bytes) && !fits(held_by_large_, bytes_max_)) return false;
-  if (body.sender.is_stranger && !fits(held_by_strangers_, bytes_max_ / 2)) return false;
+  if (body.sender.is_keyless && !fits(held_by_keyless_, bytes_max_ / 2)) return false;
   return fits(HeldBy(body.sender.client), client_max());
 }
 
@@ -42,7 +42,7 @@ void BodyBudget::Give(Body* body, size_t bytes) {
   change(&held_);
   change(&held_by_[body->sender.client]);
   if (held_by_[body->sender.client] == 0) held_by_.erase(body->sender.client);
-  if (body->sender.is_stranger) change(&held_by_strangers_);
+  if (body->sender.is_keyless) change(&held_by_keyless_);
   if (IsLarge(before)) held_by_large_ -= before;
   if (IsLarge(bytes)) held_by_large_ += bytes;
   waiting_.erase(body->id);
@@ -55,7 +55,7 @@ void BodyBudget::GiveRoom() {
   while (!waiting_.empty()) {
     Body* next = nullptr;
     const auto order = [&](const Body& body) {
-      return std::tuple(body.sender.is_stranger, HeldBy(body.sender.client));
+      return std::tuple(body.sender.is_keyless, HeldBy(body.sender.client));
     };
     for (const Id id : waiting_) {
       Body& body = bodies_.at(id);

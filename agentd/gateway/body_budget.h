@@ -5,11 +5,11 @@
 //
 // A body has room for all that it announces before it is read, so none stops halfway for want of
 // it; what has none yet stays with its client, who is slowed down by TCP. Room goes to whoever
-// holds the least, keys before strangers, first come, first served. One client (a key, else an
-// address) has half of it at the most, all strangers together half, large bodies leave a quarter
-// of each share to small ones, and tiny ones always come: connections bound these. A body is in
-// here until its request is answered: until then its text is kept, to be asked again where a node
-// is lost.
+// holds the least, keys before clients that show none, first come, first served. One client (a key,
+// else an address) has half of it at the most, all clients of other machines without a key together
+// half, large bodies leave a quarter of each share to small ones, and tiny ones always come:
+// connections bound these. A body is in here until its request is answered: until then its text is
+// kept, to be asked again where a node is lost.
 //
 // A body that comes too slowly loses its place: below kBodyFloor at any time, and below
 // kBodyFloorWhileOthersWait while another waits for room.
@@ -37,8 +37,8 @@ class BodyBudget {
   using Id = uint64_t;
 
   struct Sender {
-    std::string client;        // a key's id, or an address
-    bool is_stranger = false;  // no key, while anybody at all may come
+    std::string client;       // a key's id, or an address
+    bool is_keyless = false;  // no key, while anybody at all may come
   };
 
   // `body_bytes_max`: of one body. A budget that holds fewer than four is as large as four.
@@ -89,7 +89,7 @@ class BodyBudget {
   Id last_id_ = 0;
   Time now_;
   size_t held_ = 0;
-  size_t held_by_strangers_ = 0;
+  size_t held_by_keyless_ = 0;
   size_t held_by_large_ = 0;
   std::set<Id> waiting_;  // in the order in which they came
 };

@@ -69,7 +69,7 @@ net::awaitable<bool> HttpSession::AwaitBodyRoom() {
   const std::string& key_id = own_backend_->principal().key_id;
   BodyBudget::Sender sender;
   sender.client = key_id.empty() ? address_ : absl::StrCat("key ", key_id);
-  sender.is_stranger = key_id.empty() && !IsFromLoopback();
+  sender.is_keyless = key_id.empty() && !IsFromLoopback();
   body_place_.emplace(state_, sender, bytes);
   net::steady_timer pause(*state_->io);
   const Clock::time_point until = Clock::now() + state_->options.body_wait_ms;

@@ -21,14 +21,14 @@ constexpr size_t kLarge = 4 * kMiB;
 
 class BodyBudgetTest : public ::testing::Test {
  protected:
-  BodyBudget::Id Ask(const std::string& client, size_t bytes, bool is_stranger = false) {
-    return budget_.Ask({client, is_stranger}, bytes, now_);
+  BodyBudget::Id Ask(const std::string& client, size_t bytes, bool is_keyless = false) {
+    return budget_.Ask({client, is_keyless}, bytes, now_);
   }
   // Of so many bodies of one client, how many have room.
-  size_t RoomsOf(const std::string& client, size_t bytes, int count, bool is_stranger = false) {
+  size_t RoomsOf(const std::string& client, size_t bytes, int count, bool is_keyless = false) {
     size_t rooms = 0;
     for (int i = 0; i < count; ++i) {
-      rooms += budget_.HasRoom(Ask(client, bytes, is_stranger)) ? 1 : 0;
+      rooms += budget_.HasRoom(Ask(client, bytes, is_keyless)) ? 1 : 0;
     }
     return rooms;
   }
@@ -51,7 +51,7 @@ TEST_F(BodyBudgetTest, OneClientHasHalfAtTheMost) {
   EXPECT_TRUE(budget_.HasRoom(Ask("key c", kLarge)));
 }
 
-TEST_F(BodyBudgetTest, StrangersTogetherHaveHalfAndKeysComeFirst) {
+TEST_F(BodyBudgetTest, KeylessClientsTogetherHaveHalfAndKeysComeFirst) {
   size_t rooms = 0;
   for (int i = 0; i < 100; ++i) rooms += RoomsOf(absl::StrCat("10.0.0.", i), kLarge, 1, true);
   EXPECT_EQ(rooms, 3u);

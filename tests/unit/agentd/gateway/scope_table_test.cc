@@ -92,8 +92,8 @@ TEST_F(ScopeTableTest, EveryRequestHasARowAndNoOther) {
 TEST_F(ScopeTableTest, WithKeysEachIsLetInAsTheTableSays) {
   Start(/*with_keys=*/true);
   for (const auto& [request, row] : tests::ReadScopeTable("request")) {
-    EXPECT_EQ(IsLetIn(request, ""), row.at("stranger") == "yes") << request;
-    EXPECT_EQ(IsLetIn(request, kOwnPage), row.at("stranger") == "yes") << request;
+    EXPECT_EQ(IsLetIn(request, ""), row.at("no key") == "yes") << request;
+    EXPECT_EQ(IsLetIn(request, kOwnPage), row.at("no key") == "yes") << request;
     for (const auto& [scope, id] : kKeyIds) {
       EXPECT_EQ(IsLetIn(request, Sent(scope)), row.at(scope) == "yes") << request << " " << scope;
     }
