@@ -627,21 +627,20 @@ void SocketBeaconService::Impl::OnDatagram(const Datagram& datagram) {
                                             self_.node_id()));
       return;
     case BeaconVerdict::kMalformed:
-      if (codec_.Count(BeaconVerdict::kMalformed) == 1) {
-        spdlog::info(
-            "discovery: {} sends datagrams to UDP port {} that are no beacons; they are "
-            "ignored and counted",
-            datagram.source_ip, options_.port);
-      }
+      if (codec_.Count(BeaconVerdict::kMalformed) != 1) return;
+      spdlog::info(
+          "discovery: {} sends datagrams to UDP port {} that are no beacons; they are ignored and "
+          "counted",
+          datagram.source_ip, options_.port);
       return;
     default:
       break;
   }
-  const auto unknown_node =
-      UnknownNodeOf(decoded, datagram.source_ip, cluster_name_, dispatcher_.UnixMs());
-  if (!unknown_node.has_value()) return;
+  const uint64_t now_ms = dispatcher_.UnixMs();
+  const auto unknown = UnknownNodeOf(decoded, datagram.source_ip, cluster_name_, now_ms);
+  if (!unknown.has_value()) return;
   hearing_.HeardOther(dispatcher_.Now());
-  if (callbacks_.on_unknown_node) callbacks_.on_unknown_node(*unknown_node);
+  if (callbacks_.on_unknown_node) callbacks_.on_unknown_node(*unknown);
 }
 
 void SocketBeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,
