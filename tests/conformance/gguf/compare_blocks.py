@@ -9,12 +9,18 @@ import numpy as np
 
 from importing import Folder, import_gguf
 
-EXACT = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+EXACT = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "TQ1_0", "TQ2_0",
+         "MXFP4")
 # Root mean square of the difference as a share of the numbers': runtime/gguf/block_forms.h says why.
-BOUNDS = {"Q2_K": 0.03, "Q3_K": 0.03, "Q4_K": 0.002, "Q5_K": 0.002, "Q6_K": 0.01}
+BOUNDS = {"Q2_K": 0.03, "Q3_K": 0.03, "Q4_K": 0.002, "Q5_K": 0.002, "Q6_K": 0.01,
+          "IQ4_XS": 0.001, "IQ3_XXS": 0.001, "IQ3_S": 0.001, "IQ1_S": 0.001, "IQ1_M": 0.03,
+          "IQ2_XXS": 0.03, "IQ2_XS": 0.03, "IQ2_S": 0.03, "NVFP4": 0.01}
 # Where a block's float16 scales stand.
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
-          "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+          "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "TQ1_0": [52],
+          "TQ2_0": [64], "MXFP4": [], "NVFP4": [], "IQ1_M": [],
+          **{name: [0] for name in ("IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S", "IQ2_XXS", "IQ2_XS",
+                                    "IQ2_S", "IQ1_S")}}
 HIDDEN, HEADS, WORDS = 256, 4, 300
 
 
@@ -29,6 +35,15 @@ def random_blocks(kind, rows, columns, random):
     for place in SCALES[kind.name]:
         scale = (random.random((rows, columns // numbers, 1)) * 0.02 + 0.001).astype(np.float16)
         blocks[:, :, place:place + 2] = scale.view(np.uint8)
+    if kind.name == "MXFP4":  # a power of two
+        blocks[:, :, 0] = random.integers(112, 130, blocks.shape[:2])
+    if kind.name == "NVFP4":  # 8-bit floats without a sign, that are numbers
+        blocks[:, :, :4] = random.integers(1, 0x7E, (*blocks.shape[:2], 4))
+    if kind.name == "IQ1_M":  # in the upper halves of four words
+        scale = (random.random(blocks.shape[:2]) * 0.02 + 0.001).astype(np.float16).view(np.uint16)
+        for i in range(4):
+            nibble = (scale >> (4 * i)) & 15
+            blocks[:, :, 49 + 2 * i] = (blocks[:, :, 49 + 2 * i] & 15) | (nibble << 4)
     return blocks.reshape(rows, -1)
 
 

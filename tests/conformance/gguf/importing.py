@@ -24,7 +24,7 @@ def import_gguf(build, file, into, name):
 class Folder:
     """Its tensors as float32, quantised ones as scale * q + bias."""
 
-    TYPES = {"F32": np.float32, "F16": np.float16, "U32": np.uint32, "BF16": np.uint16}
+    TYPES = {"F32": np.float32, "F16": np.float16, "U32": np.uint32, "BF16": np.uint16, "U8": np.uint8}
 
     def __init__(self, path):
         with open(os.path.join(path, "config.json")) as file:
@@ -49,10 +49,20 @@ class Folder:
         quantization = self.config["quantization"]
         return quantization.get(module, quantization)["bits"]
 
+    def mxfp4(self, module):
+        """4-bit floats, 32 of a row with a power of two."""
+        codes = np.repeat(self.raw(module + ".weight").view(np.uint8), 2, axis=1)
+        codes = np.where(np.arange(codes.shape[1]) % 2 == 0, codes & 15, codes >> 4)
+        values = np.array([0, .5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)[codes & 7]
+        powers = np.exp2(self.raw(module + ".scales").astype(np.float32) - 127)
+        return np.where(codes > 7, -values, values) * np.repeat(powers, 32, axis=1)
+
     def numbers(self, module):
         weight = self.raw(module + ".weight")
         if module + ".scales" not in self.header:
             return weight.astype(np.float32)
+        if module + ".biases" not in self.header:
+            return self.mxfp4(module)
         bits, rows = self.bits(module), weight.shape[0]
         stream = np.unpackbits(weight.view(np.uint8), axis=1, bitorder="little")
         q = stream.reshape(rows, -1, bits) @ (1 << np.arange(bits, dtype=np.uint32))
