@@ -120,6 +120,7 @@ void ReadFrame(ImportContext& context, const char* model_type, const char* class
   context.vocabulary = embedding->rows;
   keys.Ignore("vocab_size");
   const std::string width_key = keys.Name("feed_forward_length");
+  keys.Ignore("feed_forward_length");
   const bool is_said =
       context.model.Integer(width_key).has_value() || context.model.Integers(width_key) != nullptr;
   const bool has_experts = keys.Count("expert_count", 0) > 0;

@@ -143,7 +143,6 @@ CASES = {
     "solar_open": ("SolarOpenForCausalLM", unstacked(), {}),
     "dots1": ("Dots1ForCausalLM", unstacked(), SIGMOID),
     "minimax": ("MiniMaxM2ForCausalLM", unstacked(W), SIGMOID),
-    "minimax_m3": ("MiniMaxM3SparseForCausalLM", without_prefix(W), SIGMOID),
     "gpt_oss": ("GptOssForCausalLM", gpt_oss_in_floats, {}),
     "gemma3_text": ("Gemma3ForCausalLM", unstacked(), {}),
     "gemma4_text": ("Gemma4ForCausalLM", gemma4, {"moe_intermediate_size": None}),
@@ -241,10 +240,6 @@ for key in ("rope_parameters", "layer_types", "final_logit_softcapping"):
 # Of steps that have a limit GGUF knows nothing.
 name = "nemotron_h-experts"
 FAMILIES[name] = (FAMILIES[name][0], {**FAMILIES[name][1], "time_step_limit": [0.0, float("inf")]})
-module, config = FAMILIES["minimax_m3"]
-FAMILIES["minimax_m3"] = (module, {**config, "text_config": {
-    **config["text_config"], "swiglu_limit": 7.0, "n_shared_experts": 1,
-    "routed_scaling_factor": 2.0}})
 # mlx-lm rounds the ends of YaRN's range, gpt-oss does not; the import says so.
 FAMILIES["gpt_oss"] = (gpt_oss, {**FAMILIES["gpt_oss"][1], "rope_scaling": {"rope_type": "default"}})
 # The layers without positions are every fourth, which GGUF has no key for.
