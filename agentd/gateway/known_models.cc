@@ -264,8 +264,16 @@ void KnownModels::Filter(Message* message) const {
   }
 }
 
-absl::Status KnownModels::Filter(const absl::Status& status) const {
+absl::Status KnownModels::Filter(const absl::Status& status, const std::string& asked) const {
   if (knows_all_ || status.ok() || Hidden().empty()) return status;
+  const auto is_asked = [&asked](const std::string& name) {
+    return FindName(asked, name, 0) != std::string::npos;
+  };
+  if (std::any_of(Hidden().begin(), Hidden().end(), is_asked)) {
+    KnownModels others = *this;
+    std::erase_if(*others.hidden_, is_asked);
+    return others.Filter(status);
+  }
   v1::Reason reason = ReasonOf(status);
   if (!Mentions(reason.message()) && !Mentions(reason.remedy()) &&
       !Mentions(std::string(status.message()))) {
@@ -286,7 +294,7 @@ bool KnownModels::KnowsSeries(absl::string_view labels) const {
 
 // A family whose series are all left out goes with its head, as one that has none yet.
 std::string KnownModels::FilterMetrics(const std::string& page) const {
-  if (knows_all_ || owners_ == nullptr) return page;
+  if (Hidden().empty()) return page;
   if (absl::StartsWith(page, "{")) return FilterJson(page);
   std::string told, head;
   size_t series = 0, kept = 0;
@@ -315,7 +323,7 @@ std::string KnownModels::FilterMetrics(const std::string& page) const {
 
 std::string KnownModels::FilterJson(const std::string& text) const {
   using Json = nlohmann::ordered_json;
-  if (knows_all_ || owners_ == nullptr) return text;
+  if (Hidden().empty()) return text;
   Json all = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_object()) return text;
   const auto is_known = [&](const Json& one) {

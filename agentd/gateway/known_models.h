@@ -70,7 +70,8 @@ class KnownModels {
   void Filter(google::protobuf::Message* message) const;
   // Texts of models or of logs.
   static bool IsLeftAlone(const google::protobuf::Message& message);
-  absl::Status Filter(const absl::Status& status) const;
+  // `asked`: the text of what is answered so, whose names may be said again.
+  absl::Status Filter(const absl::Status& status, const std::string& asked = "") const;
   // A page of metrics, in any of its formats: without series of others' models.
   std::string FilterMetrics(const std::string& page) const;
   // JSON: without objects whose "model" is another's.

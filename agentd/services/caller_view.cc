@@ -18,12 +18,15 @@ using transport::ServerStream;
 // What a caller is answered, without what it may not know.
 class ViewedCall final : public ServerStream::Call {
  public:
-  ViewedCall(ServerStream stream, std::function<KnownModels()> known)
-      : stream_(std::move(stream)), known_(std::move(known)) {}
+  // `asked`: the request's text.
+  ViewedCall(ServerStream stream, std::function<KnownModels()> known, std::string asked)
+      : stream_(std::move(stream)), known_(std::move(known)), asked_(std::move(asked)) {}
 
   bool Write(const MessageLite& message) override { return stream_.Write(*Told(message)); }
   void Answer(const MessageLite& message) override { stream_.Answer(*Told(message)); }
-  void Finish(const absl::Status& status) override { stream_.Finish(known_().Filter(status)); }
+  void Finish(const absl::Status& status) override {
+    stream_.Finish(known_().Filter(status, asked_));
+  }
   void OnCancel(std::function<void()> on_cancel) override {
     stream_.OnCancel(std::move(on_cancel));
   }
@@ -44,7 +47,16 @@ class ViewedCall final : public ServerStream::Call {
 
   const ServerStream stream_;
   const std::function<KnownModels()> known_;
+  const std::string asked_;
 };
+
+// Names of models are short; a prompt of megabytes is not looked through.
+std::string TextOf(const MessageLite& request) {
+  constexpr size_t kTextBytesMax = 1 << 16;
+  const auto* whole = dynamic_cast<const Message*>(&request);
+  if (whole == nullptr || whole->ByteSizeLong() > kTextBytesMax) return "";
+  return whole->ShortDebugString();
+}
 
 // Servers take methods with their types alone from everybody else; what stands before a server
 // hands on what it was itself given.
@@ -96,8 +108,8 @@ void ViewedServer::HandleAny(std::string_view method, Access access, Remote remo
                             const Caller& caller, MessagePtr request, ServerStream stream) {
                           if (caller.key_id.empty())
                             return handler(caller, std::move(request), std::move(stream));
-                          auto viewed =
-                              std::make_shared<ViewedCall>(std::move(stream), view->Watch(caller));
+                          auto viewed = std::make_shared<ViewedCall>(
+                              std::move(stream), view->Watch(caller), TextOf(*request));
                           handler(caller, std::move(request), ServerStream(std::move(viewed)));
                         });
 }

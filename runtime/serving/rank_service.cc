@@ -294,7 +294,7 @@ Share RankService::ShareOf(std::string_view key) const {
   Share share;
   share.most = QueuedRequestsMax(spec_) + kAnsweredAtOnceMax;
   share.of_all = requests_.size();
-  if (share.Fits(1)) return share;
+  if (share.of_all < share.most) return share;
   std::set<std::string_view> others;
   for (const auto& request : requests_) {
     const std::string_view whose = LaneKeyOf(request->request);
