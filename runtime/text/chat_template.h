@@ -4,9 +4,9 @@
 //
 // The template is a program that others wrote. It has no way to files, network or clock, and it
 // runs under bounds of steps, memory (96 MiB beside eight times its input), time (5 s) and output
-// (32 MiB): InvalidArgument, and it ends there. EncodeChat of long messages, and of a template that
-// broke a bound before, is done by a text worker (text_worker.h). A compiled template may be used
-// by any number of threads at once.
+// (32 MiB): InvalidArgument, and it ends there. EncodeChat of very many values, and of a template
+// that broke a bound before, is done by a text worker (text_worker.h). A compiled template may be
+// used by any number of threads at once.
 //
 // What a user writes can't speak in the template's voice: see EncodeChat.
 

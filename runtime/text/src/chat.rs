@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Result, TextError};
 use crate::markers::{Breaker, Markers};
-use crate::prompt_limit::{ask_for_ids, encode_prompt_bounded, workers_for, PromptLimit};
+use crate::prompt_limit::{ask_for_ids, encode_prompt_bounded, PromptLimit};
 use crate::template::{ChatRequest, ChatTemplate};
 use crate::tokenizer::Tokenizer;
 use crate::wire::{Reader, Writer};
@@ -29,8 +29,8 @@ pub fn render_chat(template: &ChatTemplate, request: ChatRequest) -> Result<Stri
 pub const CHAT_JSON_MAX_BYTES: usize = 32 << 20;
 /// The template's own arguments are switches; what is longer is a mistake, or worse.
 pub const KWARGS_JSON_MAX_BYTES: usize = 64 << 10;
-/// Of what is longer a worker makes the prompt: its values take many times its bytes.
-const SMALL_JSON_MAX_BYTES: usize = 512 << 10;
+/// Of what has more values a worker makes the prompt: they take many times their bytes.
+const VALUES_MAX: usize = 100_000;
 /// Of a worker that renders the messages, twice where something is hidden, and makes ids of them.
 const CHAT_LIMIT: Duration = Duration::from_secs(15);
 
@@ -48,6 +48,13 @@ pub struct RawChat<'a> {
 impl<'a> RawChat<'a> {
     fn bytes(&self) -> usize {
         self.messages.len() + self.tools.len() + self.kwargs.len()
+    }
+
+    /// No fewer than there are: commas and the like in texts count, too.
+    fn values_at_most(&self) -> usize {
+        let begins = |byte: &&u8| matches!(**byte, b'[' | b'{' | b',' | b':');
+        let count = |text: &str| text.as_bytes().iter().filter(begins).count();
+        count(self.messages) + count(self.tools) + count(self.kwargs)
     }
 
     pub fn to_request(&self) -> Result<ChatRequest> {
@@ -122,20 +129,14 @@ pub fn encode_chat(
     template: &ChatTemplate,
     raw: &RawChat,
 ) -> Result<Vec<u32>> {
-    let workers = tokenizer.workers().filter(|workers| workers.is_usable());
-    let ask = |workers| ask_for_ids(workers, &raw.to_wire(), raw.bytes(), CHAT_LIMIT);
-    if let Some(workers) = workers {
-        if raw.bytes() > SMALL_JSON_MAX_BYTES || template.has_overrun() {
-            return ask(workers);
+    if let Some(workers) = tokenizer.workers().filter(|workers| workers.is_usable()) {
+        if template.has_overrun() || raw.values_at_most() > VALUES_MAX {
+            return ask_for_ids(workers, &raw.to_wire(), raw.bytes(), CHAT_LIMIT);
         }
     }
     let limit = PromptLimit::of_tokens(raw.tokens_max);
     let (prompt, markers) = prompt_of(tokenizer, template, raw.to_request()?)?;
-    tokenizer.check_text(&prompt, markers.as_ref(), limit)?;
-    match workers_for(tokenizer, &prompt) {
-        Some(workers) => ask(workers),
-        None => encode_prompt_bounded(tokenizer, prompt, markers, limit),
-    }
+    encode_prompt_bounded(tokenizer, prompt, markers, limit)
 }
 
 /// The prompt as text, and what is hidden in it.

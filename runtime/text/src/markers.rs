@@ -156,6 +156,16 @@ impl Markers {
         Ok(Markers { pairs })
     }
 
+    /// For another process: `of_text` makes the same of it.
+    pub fn to_text(&self) -> String {
+        self.pairs.iter().flat_map(|(hidden, marker)| [*hidden, *marker]).collect()
+    }
+
+    pub fn of_text(text: &str) -> Markers {
+        let chars: Vec<char> = text.chars().collect();
+        Markers { pairs: chars.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect() }
+    }
+
     fn hide(&self, c: char) -> char {
         self.pairs.iter().find(|(hidden, _)| *hidden == c).map_or(c, |(_, marker)| *marker)
     }
@@ -195,6 +205,8 @@ mod tests {
         breaker.collect(&value, &mut hidden);
         let markers = Markers::choose(&hidden, &[text]).unwrap();
         let marked = breaker.marked(text, &markers);
+        assert_eq!(marked.chars().map(|c| markers.show(c)).collect::<String>(), text);
+        let markers = Markers::of_text(&markers.to_text());
         assert_eq!(marked.chars().map(|c| markers.show(c)).collect::<String>(), text);
         marked.chars().map(|c| if markers.show(c) == c { c } else { '!' }).collect()
     }

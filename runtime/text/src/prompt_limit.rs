@@ -16,7 +16,7 @@ use crate::markers::Markers;
 use crate::tame::is_tame_text;
 use crate::tokenizer::Tokenizer;
 use crate::wire::{Reader, Writer};
-use crate::worker::{Pool, ENCODE};
+use crate::worker::{Pool, ENCODE, ENCODE_PROMPT};
 
 /// Wall-clock limit of making ids of a text; a megabyte takes 0.4 s on a busy core.
 pub const ENCODE_LIMIT: Duration = Duration::from_secs(10);
@@ -125,7 +125,7 @@ pub fn encode_bounded(
     })
 }
 
-/// `Tokenizer::encode_prompt` under bounds, in this process.
+/// `Tokenizer::encode_prompt` under bounds.
 pub fn encode_prompt_bounded(
     tokenizer: &Arc<Tokenizer>,
     prompt: String,
@@ -133,13 +133,24 @@ pub fn encode_prompt_bounded(
     limit: PromptLimit,
 ) -> Result<Vec<u32>> {
     tokenizer.check_text(&prompt, markers.as_ref(), limit)?;
-    let job_tokenizer = tokenizer.clone();
     let bytes = prompt.len();
+    if let Some(workers) = workers_for(tokenizer, &prompt) {
+        let request = Writer::default()
+            .number(ENCODE_PROMPT)
+            .number(limit.tokens_max as u64)
+            .number(markers.is_some().into())
+            .bytes(markers.unwrap_or_default().to_text().as_bytes())
+            .bytes(prompt.as_bytes())
+            .end();
+        drop(prompt);
+        return ask_for_ids(workers, &request, bytes, ENCODE_LIMIT);
+    }
+    let job_tokenizer = tokenizer.clone();
     run(tokenizer, bytes, move || job_tokenizer.encode_prompt(&prompt, markers.as_ref(), limit))
 }
 
 /// The processes that `text` has to be given to; none: it is worked on here.
-pub fn workers_for<'a>(tokenizer: &'a Tokenizer, text: &str) -> Option<&'a Arc<Pool>> {
+fn workers_for<'a>(tokenizer: &'a Tokenizer, text: &str) -> Option<&'a Arc<Pool>> {
     let workers = tokenizer.workers().filter(|workers| workers.is_usable())?;
     (tokenizer.has_overrun() || !is_tame_text(text)).then_some(workers)
 }

@@ -7,7 +7,7 @@
 //! gives all of it back. The next piece of work finds a fresh one.
 //!
 //! A model's workers are started when first needed, at most `WORKERS_MAX`, and end when they were
-//! idle for `IDLE_LIMIT`. They are executed, never forked: the parent has threads and may hold a GPU.
+//! idle for `IDLE_LIMIT`. They are executed, never forked: the parent has threads, and maybe a GPU.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -32,7 +32,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const IDLE_LOOK: Duration = Duration::from_secs(5);
 /// Loading the model's text files again; 256,000 tokens take a second.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// So much later than the limit of its work a worker is killed that did not end by itself.
+/// So much later than the last limit of its work a worker is killed that did not end by itself.
 const KILL_GRACE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 /// Work that took longer is not waited for when its caller is gone.
@@ -42,6 +42,7 @@ const GONE_GRACE: Duration = Duration::from_millis(500);
 pub const ENCODE: u64 = 1;
 pub const ENCODE_CHAT: u64 = 2;
 pub const COMPILE: u64 = 3;
+pub const ENCODE_PROMPT: u64 = 4;
 /// Kinds of answers: done, refused, and refused by a worker that ends now.
 pub const DONE: u64 = 0;
 pub const REFUSED: u64 = 1;
@@ -153,7 +154,8 @@ impl Pool {
         program().is_some()
     }
 
-    /// What a worker answers to `request`, which takes it `limit` at most once it has begun.
+    /// What a worker answers to `request`, which takes it `limit` at most once it has begun; on a
+    /// machine that gave it little time, `LIMITS_MAX` times as long.
     pub fn ask(
         self: &Arc<Self>,
         request: &[u8],
@@ -293,7 +295,7 @@ impl Worker {
         let begun = Instant::now();
         let wait = || {
             let taken = begun.elapsed();
-            if taken > limit + KILL_GRACE {
+            if taken > bounded::LIMITS_MAX * limit + KILL_GRACE {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if taken > GONE_GRACE && bounded::caller_is_gone() {

@@ -14,11 +14,14 @@ use crate::bounded;
 use crate::chat::{encode_chat, RawChat};
 use crate::error::{Code, Result, TextError};
 use crate::grammar::{Engine, Kind};
-use crate::prompt_limit::{encode_bounded, load_bounded, PromptLimit};
+use crate::markers::Markers;
+use crate::prompt_limit::{encode_bounded, encode_prompt_bounded, load_bounded, PromptLimit};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::wire::{read_frame, write_frame, Reader, Writer};
-use crate::worker::{digest_of, COMPILE, DONE, ENCODE, ENCODE_CHAT, OVER_TIME, REFUSED};
+use crate::worker::{
+    digest_of, COMPILE, DONE, ENCODE, ENCODE_CHAT, ENCODE_PROMPT, OVER_TIME, REFUSED,
+};
 
 /// How often a worker looks whether its parent is there.
 const PARENT_LOOK: Duration = Duration::from_millis(500);
@@ -86,6 +89,14 @@ fn work(model: &Model, frame: &[u8]) -> Result<Writer> {
             let (adds, is_special) = (reader.flag()?, reader.flag()?);
             let limit = PromptLimit::of_tokens(reader.number()? as usize);
             let ids = encode_bounded(&model.tokenizer, reader.text()?, adds, is_special, limit)?;
+            Ok(Writer::default().ids(&ids))
+        }
+        ENCODE_PROMPT => {
+            let limit = PromptLimit::of_tokens(reader.number()? as usize);
+            let (is_marked, markers) = (reader.flag()?, reader.text()?);
+            let markers = is_marked.then(|| Markers::of_text(markers));
+            let prompt = reader.text()?.to_string();
+            let ids = encode_prompt_bounded(&model.tokenizer, prompt, markers, limit)?;
             Ok(Writer::default().ids(&ids))
         }
         ENCODE_CHAT => {

@@ -18,8 +18,8 @@ use crate::bounded;
 
 /// Macros and recursive loops inside of each other.
 const CALLS_MAX: usize = 200;
-/// So often it is looked whether the result is still wanted.
-const STEPS_BETWEEN_LOOKS: u64 = 1024;
+/// So often it is looked whether the result is still wanted; a step may go over megabytes.
+const STEPS_BETWEEN_LOOKS: u64 = 16;
 
 /// The names of one run of a scope.
 #[derive(Default)]

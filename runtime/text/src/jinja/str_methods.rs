@@ -240,9 +240,12 @@ fn replace(text: &PyStr, args: CallArgs) -> Result<Value> {
 /// `text.replace(old, new, count)`; all of them where `count` is negative.
 pub fn replace_text(text: &str, old: &str, new: &str, count: i128) -> Result<String> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let found = text.matches(old).take(count).count();
-    if !bounded::has_room(found.saturating_mul(new.len())) {
-        return Err(too_large());
+    let most = (text.len() / old.len().max(1) + 1).min(count);
+    if !bounded::has_room(most.saturating_mul(new.len())) {
+        let found = text.matches(old).take(count).count();
+        if !bounded::has_room(found.saturating_mul(new.len())) {
+            return Err(too_large());
+        }
     }
     Ok(text.replacen(old, new, count))
 }

@@ -69,11 +69,10 @@ std::string Prose(size_t bytes) {
   return text;
 }
 
-std::string CombiningSigns(size_t count) {
+// Notes that NFC takes apart into three signs, each of them four tokens of one byte.
+std::string Notes(size_t count) {
   std::string text;
-  for (size_t i = 0; i < count; ++i) {
-    text += i % 2 == 0 ? "\xf0\x9d\x85\xad" : "\xf0\x9d\x85\xa5";  // U+1D16D, U+1D165
-  }
+  for (size_t i = 0; i < count; ++i) text += "\xf0\x9d\x85\xa4";  // U+1D164
   return text;
 }
 
@@ -132,7 +131,7 @@ TEST(HostileTextTest, ChokingPromptsCountAgainstTheirOwnKey) {
   ASSERT_TRUE(gang.WaitUntilReady());
   std::vector<v1::GenerateRequest> hostile;
   for (int i = 0; i < kHostile; ++i) {
-    hostile.push_back(Tokenize("hostile", CombiningSigns(490'000)));
+    hostile.push_back(Tokenize("hostile", Notes(490'000)));
   }
   ExpectOnlyItsOwnRefused(gang, hostile);
 }

@@ -58,12 +58,10 @@ std::string FolderWithNormalizer(const std::string& name, const json& normalizer
   return folder;
 }
 
-// Combining signs in an order that has to be sorted.
-std::string CombiningSigns(size_t count) {
+// Notes that NFC takes apart into three signs, each of them four tokens of one byte.
+std::string Notes(size_t count) {
   std::string text;
-  for (size_t i = 0; i < count; ++i) {
-    text += i % 2 == 0 ? "\xf0\x9d\x85\xad" : "\xf0\x9d\x85\xa5";  // U+1D16D, U+1D165
-  }
+  for (size_t i = 0; i < count; ++i) text += "\xf0\x9d\x85\xa4";  // U+1D164
   return text;
 }
 
@@ -115,26 +113,56 @@ TEST_F(TextWorkerTest, ALongChatHasTheSameTokensAsItsText) {
   EXPECT_EQ(*ids, *tokenizer->Encode(*text, false, true));
 }
 
+TEST_F(TextWorkerTest, AControlTokenIsHiddenInALongTextToo) {
+  const std::string folder = FolderWithNormalizer("long_forged", nullptr);
+  const auto tokenizer = Tokenizer::Load(folder);
+  const auto chat = ChatTemplate::Load(folder);
+  ASSERT_TRUE(tokenizer.ok() && chat.ok());
+  constexpr char kSpecial[] = "<|endoftext|>";
+  const auto special = tokenizer->TokenId(kSpecial);
+  ASSERT_TRUE(special.has_value());
+  const std::string content = absl::StrCat(Prose(600'000), kSpecial, " and more");
+  const std::string messages = json::array({{{"role", "user"}, {"content", content}}}).dump();
+  ChatPrompt prompt;
+  prompt.messages_json = messages;
+  const auto ids = chat->EncodeChat(*tokenizer, prompt);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(*ids, *tokenizer->Encode(content + "\n", false, /*special_tokens_in_text=*/false));
+  EXPECT_THAT(*ids, Not(::testing::Contains(*special)));
+}
+
+TEST_F(TextWorkerTest, ValuesBeyondNumberAreReadByAWorker) {
+  const std::string folder = FolderWithNormalizer("many_values", nullptr);
+  const auto tokenizer = Tokenizer::Load(folder);
+  const auto chat = ChatTemplate::Load(folder);
+  ASSERT_TRUE(tokenizer.ok() && chat.ok());
+  std::string messages = R"([{"role":"user","content":"x","extra":[{})";
+  for (int i = 0; i < 200'000; ++i) messages += ",{}";
+  messages += "]}]";
+  ChatPrompt prompt;
+  prompt.messages_json = messages;
+  const long before = ResidentBytes();
+  const auto ids = chat->EncodeChat(*tokenizer, prompt);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(*ids, *tokenizer->Encode("x\n", false, false));
+  EXPECT_LT(ResidentBytes() - before, 16 << 20);
+}
+
 TEST_F(TextWorkerTest, TextsThatANormalizerChokesOnEndAndOthersAreServed) {
-  for (const char* form : {"NFC", "NFKD"}) {
-    const auto tokenizer = Tokenizer::Load(FolderWithNormalizer("choking", {{"type", form}}));
-    ASSERT_TRUE(tokenizer.ok());
-    ASSERT_TRUE(tokenizer->Encode("at first", false, true).ok());
-    const std::string choking = CombiningSigns(490'000);
-    const long before = ResidentBytes();
-    for (int i = 0; i < kMoreThanOnceWereTooMany; ++i) {
-      const auto begun = std::chrono::steady_clock::now();
-      const auto ids = tokenizer->Encode(choking, false, true);
-      EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
-      if (ids.ok()) continue;  // it was quick enough
-      EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(ReasonOf(ids.status()).message(),
-                  AllOf(HasSubstr("send less at once"), Not(HasSubstr("restart"))));
-    }
-    EXPECT_LT(ResidentBytes() - before, kHeldMax);
-    EXPECT_TRUE(tokenizer->Encode("and at last", false, true).ok());
-    EXPECT_TRUE(tokenizer->Encode(Prose(600'000), false, true).ok());
+  const auto tokenizer = Tokenizer::Load(FolderWithNormalizer("choking", {{"type", "NFC"}}));
+  ASSERT_TRUE(tokenizer.ok());
+  ASSERT_TRUE(tokenizer->Encode("at first", false, true).ok());
+  const std::string choking = Notes(490'000);
+  const long before = ResidentBytes();
+  for (int i = 0; i < kMoreThanOnceWereTooMany; ++i) {
+    const auto ids = tokenizer->Encode(choking, false, true);
+    EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(ReasonOf(ids.status()).message(),
+                AllOf(HasSubstr("send less at once"), Not(HasSubstr("restart"))));
   }
+  EXPECT_LT(ResidentBytes() - before, kHeldMax);
+  EXPECT_TRUE(tokenizer->Encode("and at last", false, true).ok());
+  EXPECT_TRUE(tokenizer->Encode(Prose(600'000), false, true).ok());
 }
 
 TEST_F(TextWorkerTest, GrammarsThatTakeTooLongEndAndSchemasAreCompiled) {
@@ -188,7 +216,10 @@ TEST(IsTameTest, WhatPeopleWriteIsTame) {
 }
 
 TEST(IsTameTest, LongStretchesAndLongTextsAreNot) {
-  EXPECT_FALSE(IsTame(CombiningSigns(1000)));
+  std::string signs;
+  for (int i = 0; i < 1000; ++i) signs += "\xf0\x9d\x85\xa5";  // U+1D165, which combines
+  EXPECT_FALSE(IsTame(signs));
+  EXPECT_FALSE(IsTame(Notes(10'000)));
   EXPECT_FALSE(IsTame("a" + std::string(10'000, ' ') + "b"));
   EXPECT_FALSE(IsTame(std::string(10'000, 'a')));
   EXPECT_FALSE(IsTame(Prose(4'000'000)));
