@@ -143,13 +143,6 @@ absl::Status TensorConversion::Advance(uint64_t bytes) {
                                    : absl::CancelledError("the import was stopped");
 }
 
-absl::Status TensorConversion::WriteRows(const PlannedTensor& tensor, const std::string& part,
-                                         uint64_t row, uint64_t row_bytes, const void* data,
-                                         uint64_t rows) {
-  const std::string name = part.empty() ? WeightName(tensor) : absl::StrCat(tensor.module, part);
-  return writer_.Write(name, row * row_bytes, data, rows * row_bytes);
-}
-
 absl::Status TensorConversion::WriteVector(const PlannedTensor& tensor) {
   const std::string type = VectorType(plan_, tensor);
   uint64_t all = 1;
@@ -162,35 +155,50 @@ absl::Status TensorConversion::WriteVector(const PlannedTensor& tensor) {
   return written.ok() ? Advance(SourceBytes(tensor)) : written;
 }
 
-absl::Status TensorConversion::WriteFloats(const PlannedTensor& tensor) {
-  const std::string type = MatrixType(tensor);
-  const uint64_t columns = tensor.columns(), row_bytes = columns * FloatBytes(type);
-  std::vector<std::byte> piece(RowsAtOnce(tensor) * row_bytes), scratch;
+absl::Status TensorConversion::ForRows(const PlannedTensor& tensor, const ConvertRowAt& convert,
+                                       const std::vector<Part>& parts) {
   for (uint64_t row = 0; row < tensor.rows();) {
     const uint64_t count = std::min(RowsAtOnce(tensor), tensor.rows() - row);
     uint64_t taken = 0;
     for (uint64_t i = 0; i < count; ++i) {
       const RowPlace place = tensor.PlaceOf(row + i);
       const GgufModel::Tensor& source = tensor.SourceOf(place);
-      const BlockForm& form = *FindBlockForm(source.type);
-      const std::byte* from = source.data + place.row * RowBytes(source);
-      std::byte* to = piece.data() + i * row_bytes;
+      const absl::Status status = convert(source, source.data + place.row * RowBytes(source), i);
+      if (!status.ok()) return status;
       taken += RowBytes(source);
-      if (form.name == type) {
-        std::memcpy(to, from, row_bytes);
-      } else {
-        for (uint64_t at = 0; at < columns; ++at) {
-          PutFloat(FloatAt(form, from, at), type, to + at * FloatBytes(type));
-        }
-      }
-      OrderRuns(tensor, to, tensor.column_run * FloatBytes(type), scratch);
     }
-    absl::Status status = WriteRows(tensor, "", row, row_bytes, piece.data(), count);
-    if (status.ok()) status = Advance(taken);
+    for (const Part& part : parts) {
+      const std::string name =
+          *part.ending == '\0' ? WeightName(tensor) : absl::StrCat(tensor.module, part.ending);
+      const absl::Status status =
+          writer_.Write(name, row * part.row_bytes, part.data, count * part.row_bytes);
+      if (!status.ok()) return status;
+    }
+    const absl::Status status = Advance(taken);
     if (!status.ok()) return status;
     row += count;
   }
   return absl::OkStatus();
+}
+
+absl::Status TensorConversion::WriteFloats(const PlannedTensor& tensor) {
+  const std::string type = MatrixType(tensor);
+  const uint64_t columns = tensor.columns(), row_bytes = columns * FloatBytes(type);
+  std::vector<std::byte> piece(RowsAtOnce(tensor) * row_bytes), scratch;
+  const auto convert = [&](const GgufModel::Tensor& source, const std::byte* from, uint64_t i) {
+    const BlockForm& form = *FindBlockForm(source.type);
+    std::byte* to = piece.data() + i * row_bytes;
+    if (form.name == type) {
+      std::memcpy(to, from, row_bytes);
+    } else {
+      for (uint64_t at = 0; at < columns; ++at) {
+        PutFloat(FloatAt(form, from, at), type, to + at * FloatBytes(type));
+      }
+    }
+    OrderRuns(tensor, to, tensor.column_run * FloatBytes(type), scratch);
+    return absl::OkStatus();
+  };
+  return ForRows(tensor, convert, {{"", row_bytes, piece.data()}});
 }
 
 absl::Status TensorConversion::WriteGroups(const PlannedTensor& tensor) {
@@ -199,63 +207,44 @@ absl::Status TensorConversion::WriteGroups(const PlannedTensor& tensor) {
   const uint64_t run_groups = tensor.column_run / kGroupSize;
   std::vector<std::byte> weights(RowsAtOnce(tensor) * packed_bytes), scratch;
   std::vector<uint16_t> scales(RowsAtOnce(tensor) * groups), biases(RowsAtOnce(tensor) * groups);
-  for (uint64_t row = 0; row < tensor.rows();) {
-    const uint64_t count = std::min(RowsAtOnce(tensor), tensor.rows() - row);
-    uint64_t taken = 0;
-    for (uint64_t i = 0; i < count; ++i) {
-      const RowPlace place = tensor.PlaceOf(row + i);
-      const GgufModel::Tensor& source = tensor.SourceOf(place);
-      ConversionError& error = errors_[source.type];
-      const AffineRow to{weights.data() + i * packed_bytes, scales.data() + i * groups,
-                         biases.data() + i * groups};
-      ConvertRow(*FindBlockForm(source.type), source.data + place.row * RowBytes(source), columns,
-                 to, error, tensor.bits);
-      taken += RowBytes(source);
-      if (error.infinite) {
-        return ReasonStatus(
-            absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
-            absl::StrCat("tensor '", source.name, "' has a scale that is no finite float16"));
-      }
-      OrderRuns(tensor, to.weights,
-                run_groups * kGroupSize * static_cast<uint64_t>(tensor.bits) / 8, scratch);
-      for (uint16_t* pairs : {to.scales, to.biases}) {
-        OrderRuns(tensor, reinterpret_cast<std::byte*>(pairs), run_groups * 2, scratch);
-      }
+  const auto convert = [&](const GgufModel::Tensor& source, const std::byte* from,
+                           uint64_t i) -> absl::Status {
+    ConversionError& error = errors_[source.type];
+    const AffineRow to{weights.data() + i * packed_bytes, scales.data() + i * groups,
+                       biases.data() + i * groups};
+    ConvertRow(*FindBlockForm(source.type), from, columns, to, error, tensor.bits);
+    if (error.infinite) {
+      return ReasonStatus(
+          absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
+          absl::StrCat("tensor '", source.name, "' has a scale that is no finite float16"));
     }
-    absl::Status status = WriteRows(tensor, "", row, packed_bytes, weights.data(), count);
-    if (status.ok()) status = WriteRows(tensor, ".scales", row, groups * 2, scales.data(), count);
-    if (status.ok()) status = WriteRows(tensor, ".biases", row, groups * 2, biases.data(), count);
-    if (status.ok()) status = Advance(taken);
-    if (!status.ok()) return status;
-    row += count;
-  }
-  return absl::OkStatus();
+    OrderRuns(tensor, to.weights, run_groups * kGroupSize * static_cast<uint64_t>(tensor.bits) / 8,
+              scratch);
+    for (uint16_t* pairs : {to.scales, to.biases}) {
+      OrderRuns(tensor, reinterpret_cast<std::byte*>(pairs), run_groups * 2, scratch);
+    }
+    return absl::OkStatus();
+  };
+  return ForRows(tensor, convert,
+                 {{"", packed_bytes, weights.data()},
+                  {".scales", groups * 2, scales.data()},
+                  {".biases", groups * 2, biases.data()}});
 }
 
 absl::Status TensorConversion::WriteMxfp4(const PlannedTensor& tensor) {
   const uint64_t columns = tensor.columns(), groups = columns / kGroupSize;
   std::vector<std::byte> weights(RowsAtOnce(tensor) * columns / 2), scratch;
   std::vector<std::byte> scales(RowsAtOnce(tensor) * groups);
-  for (uint64_t row = 0; row < tensor.rows();) {
-    const uint64_t count = std::min(RowsAtOnce(tensor), tensor.rows() - row);
-    uint64_t taken = 0;
-    for (uint64_t i = 0; i < count; ++i) {
-      const RowPlace place = tensor.PlaceOf(row + i);
-      const GgufModel::Tensor& source = tensor.SourceOf(place);
-      std::byte* own_weights = weights.data() + i * columns / 2;
-      std::byte* own_scales = scales.data() + i * groups;
-      ConvertMxfp4Row(source.data + place.row * RowBytes(source), columns, own_weights, own_scales);
-      OrderRuns(tensor, own_weights, tensor.column_run / 2, scratch);
-      OrderRuns(tensor, own_scales, tensor.column_run / kGroupSize, scratch);
-      taken += RowBytes(source);
-    }
-    absl::Status status = WriteRows(tensor, "", row, columns / 2, weights.data(), count);
-    if (status.ok()) status = WriteRows(tensor, ".scales", row, groups, scales.data(), count);
-    if (status.ok()) status = Advance(taken);
-    if (!status.ok()) return status;
-    row += count;
-  }
-  return absl::OkStatus();
+  const auto convert = [&](const GgufModel::Tensor&, const std::byte* from, uint64_t i) {
+    std::byte* own_weights = weights.data() + i * columns / 2;
+    std::byte* own_scales = scales.data() + i * groups;
+    ConvertMxfp4Row(from, columns, own_weights, own_scales);
+    OrderRuns(tensor, own_weights, tensor.column_run / 2, scratch);
+    OrderRuns(tensor, own_scales, tensor.column_run / kGroupSize, scratch);
+    return absl::OkStatus();
+  };
+  return ForRows(tensor, convert,
+                 {{"", columns / 2, weights.data()}, {".scales", groups, scales.data()}});
 }
 
 }  // namespace macrame::runtime::gguf

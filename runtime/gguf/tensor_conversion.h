@@ -42,8 +42,19 @@ class TensorConversion {
   absl::Status WriteFloats(const PlannedTensor& tensor);
   absl::Status WriteGroups(const PlannedTensor& tensor);
   absl::Status WriteMxfp4(const PlannedTensor& tensor);
-  absl::Status WriteRows(const PlannedTensor& tensor, const std::string& part, uint64_t row,
-                         uint64_t row_bytes, const void* data, uint64_t rows);
+  // A tensor of the result that the rows of one of the plan become: how its name ends, the bytes of
+  // a row, and where those of a piece are put.
+  struct Part {
+    const char* ending;
+    uint64_t row_bytes;
+    const void* data;
+  };
+  // Converts the row that lies at `from` in the file to row `i` of the piece.
+  using ConvertRowAt = std::function<absl::Status(const GgufModel::Tensor& source,
+                                                  const std::byte* from, uint64_t i)>;
+  // Piece by piece: converts its rows, writes its parts, tells of progress.
+  absl::Status ForRows(const PlannedTensor& tensor, const ConvertRowAt& convert,
+                       const std::vector<Part>& parts);
 
   const ImportPlan& plan_;
   SafetensorsWriter& writer_;

@@ -27,21 +27,6 @@ bool IsObject(const std::string& text) {
   return first != std::string::npos && text[first] == '{' && json::accept(text);
 }
 
-// What the template makes of a past call, its arguments as text or as an object.
-std::string ProbeRender(const text::ChatTemplate& chat_template, bool as_text) {
-  const std::string object = absl::StrCat("{\"", kProbeKey, "\": \"", kProbeValue, "\"}");
-  const std::string messages = absl::StrCat(
-      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": )"
-      R"([{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": )",
-      as_text ? Quoted(object) : object,
-      R"(}}]}, {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": "b"}])");
-  text::ChatPrompt prompt;
-  prompt.messages_json = messages;
-  prompt.add_generation_prompt = false;
-  prompt.local_unix_s = 0;
-  return chat_template.Render(prompt).value_or("");
-}
-
 // Whether tools reach the prompt. A template that reads them elsewhere than transformers puts them
 // shows none.
 bool TakesTools(const text::ChatTemplate& chat_template, const std::string& source) {
@@ -58,76 +43,82 @@ bool TakesTools(const text::ChatTemplate& chat_template, const std::string& sour
   return !shown.ok() || absl::StrContains(*shown, kProbeKey);
 }
 
-// An object that is joined to text is refused, or printed as Python prints it.
-bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
-  const std::string with_object = ProbeRender(chat_template, false);
-  const bool object_fits = absl::StrContains(with_object, kProbeKey) &&
-                           !absl::StrContains(with_object, absl::StrCat("'", kProbeKey, "'"));
-  if (object_fits) return false;
-  const std::string with_text = ProbeRender(chat_template, true);
-  return absl::StrContains(with_text, absl::StrCat("{\"", kProbeKey, "\""));
-}
-
 constexpr char kProbeTools[] =
     R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": )"
     R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}}}}])";
 
 // What the template makes of these messages behind a user's; none when it refuses them.
-std::optional<std::string> Shown(const text::ChatTemplate& chat_template, bool takes_tools,
+std::optional<std::string> Shown(const text::ChatTemplate& chat_template, std::string_view tools,
                                  const std::string& messages) {
   const std::string all = absl::StrCat(R"([{"role": "user", "content": "a"}, )", messages, "]");
   text::ChatPrompt prompt;
   prompt.messages_json = all;
-  if (takes_tools) prompt.tools_json = kProbeTools;
+  prompt.tools_json = tools;
+  prompt.add_generation_prompt = false;
   prompt.local_unix_s = 0;
   auto shown = chat_template.Render(prompt);
   return shown.ok() ? std::optional<std::string>(*std::move(shown)) : std::nullopt;
+}
+
+bool ShowsWords(const std::optional<std::string>& shown, std::string_view words) {
+  return shown.has_value() && shown->find(words) != std::string::npos;
+}
+
+// A call of the tool "f" and what it answered, told in `role`.
+std::string CallAndResult(const std::string& arguments, const char* role, const char* result) {
+  return absl::StrCat(
+      R"({"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": )"
+      R"("function", "function": {"name": "f", "arguments": )",
+      arguments, R"(}}]}, {"role": ")", role,
+      R"(", "tool_call_id": "abcdefghi", "name": "f", "content": ")", result, "\"}");
+}
+
+// An object that is joined to text is refused, or printed as Python prints it.
+bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
+  const std::string object = absl::StrCat("{\"", kProbeKey, "\": \"", kProbeValue, "\"}");
+  const auto with = [&](const std::string& arguments) {
+    return Shown(chat_template, "", CallAndResult(arguments, "tool", "b"));
+  };
+  const auto with_object = with(object);
+  const bool object_fits = ShowsWords(with_object, kProbeKey) &&
+                           !ShowsWords(with_object, absl::StrCat("'", kProbeKey, "'"));
+  return !object_fits && ShowsWords(with(Quoted(object)), absl::StrCat("{\"", kProbeKey, "\""));
 }
 
 // Where past calls and their results must stand so that the template shows them; some leave out
 // what they don't know, and the model would see a question without its answer.
 void FindPastCalls(const text::ChatTemplate& chat_template, const markup::Dialect& dialect,
                    ChatVoice& voice) {
-  constexpr char kCallValue[] = "v7q", kResultValue[] = "r7q";
-  const std::string arguments = absl::StrCat("{\"p\": \"", kCallValue, "\"}");
-  const auto result = [&](const char* role) {
-    return absl::StrCat(R"(, {"role": ")", role,
-                        R"(", "tool_call_id": "abcdefghi", "name": "f", "content": ")",
-                        kResultValue, "\"}");
-  };
-  const auto content = [](const std::string& text, const char* more) {
-    return absl::StrCat(R"({"role": "assistant", "content": )", Quoted(text), more, "}");
-  };
+  constexpr char kResult[] = "r7q";
+  const std::string object = absl::StrCat("{\"p\": \"", kProbeValue, "\"}");
+  const std::string arguments = voice.arguments_as_text ? Quoted(object) : object;
   const auto shown = [&](const std::string& messages) {
-    return Shown(chat_template, voice.takes_tools, messages);
+    return Shown(chat_template, voice.takes_tools ? kProbeTools : "", messages);
   };
-  const auto call = absl::StrCat(
-      R"({"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": )"
-      R"("function", "function": {"name": "f", "arguments": )",
-      voice.arguments_as_text ? Quoted(arguments) : arguments, "}}]}");
-  const auto listed = shown(call + result("tool"));
+  const auto listed = shown(CallAndResult(arguments, "tool", kResult));
   // A template that takes tools and refuses this says so by itself.
   if (!listed.has_value()) {
     voice.no_calls = !voice.takes_tools;
     return;
   }
-  if (!absl::StrContains(*listed, kCallValue)) {
-    const std::string text = markup::CallText(dialect, {{"f", arguments}});
-    const auto with_metadata = shown(content(arguments, R"(, "metadata": "k7q")"));
-    const bool is_named = with_metadata.has_value() && absl::StrContains(*with_metadata, "k7q");
-    const auto with_text = text.empty() ? std::nullopt : shown(content(text, ""));
-    if (voice.takes_tools && is_named) {
+  const auto shows_answer = [&](const std::string& text, const char* more, std::string_view words) {
+    return voice.takes_tools && !text.empty() &&
+           ShowsWords(
+               shown(absl::StrCat(R"({"role": "assistant", "content": )", Quoted(text), more, "}")),
+               words);
+  };
+  if (!ShowsWords(listed, kProbeValue)) {
+    const std::string text = markup::CallText(dialect, {{"f", object}});
+    if (shows_answer(object, R"(, "metadata": "k7q")", kProbeKey)) {
       voice.past_calls = PastCalls::kMetadata;
-    } else if (voice.takes_tools && with_text.has_value() &&
-               absl::StrContains(*with_text, kCallValue)) {
+    } else if (shows_answer(text, "", kProbeValue)) {
       voice.past_calls = PastCalls::kContent;
     } else {
       voice.no_calls = true;
     }
   }
-  if (absl::StrContains(*listed, kResultValue)) return;
-  const auto observed = shown(call + result("observation"));
-  if (observed.has_value() && absl::StrContains(*observed, kResultValue)) {
+  if (ShowsWords(listed, kResult)) return;
+  if (ShowsWords(shown(CallAndResult(arguments, "observation", kResult)), kResult)) {
     voice.result_role = "observation";
   } else {
     voice.no_calls = true;
