@@ -90,8 +90,8 @@ LoadCheck CheckMachine(const v1::Assignment& part, const v1::ClusterStatus& clus
   check.verdict = others.empty() ? LoadVerdict::kPassed : LoadVerdict::kNoted;
   check.expected = absl::StrCat("before it was asked; up to ", Percent(kCpuBusyMax), " is idle");
   if (others.empty()) return check;
-  check.expected = absl::StrCat("before it was asked: ", absl::StrJoin(others, ", "),
-                                " slow it down; end that work, and check again");
+  check.expected = absl::StrCat("before it was asked; slowed down by ", absl::StrJoin(others, ", "),
+                                ": end that work, and check again");
   return check;
 }
 
