@@ -279,22 +279,11 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
     parts_.gang_controller.NoteDead(node);
     parts_.router.NoteDead(node);
     parts_.enrolment.NoteRevoked(node);
-    NoteGone(node);
+    parts_.cluster_service.NoteDead(node);
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);
   parts_.changes.Note(Change::kMembers);
-}
-
-// Before its channel goes: those that ask several nodes at once wait for it no more.
-void Agent::Impl::NoteGone(const NodeId& node) {
-  parts_.energy.NoteGone(node);
-  parts_.event_service.NoteGone(node);
-  parts_.retention_service.NoteGone(node);
-  parts_.link_service.NoteGone(node);
-  parts_.trace_service.NoteGone(node);
-  parts_.verify_service.NoteGone(node);
-  parts_.cluster_service.NoteDead(node);
 }
 
 void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
@@ -567,7 +556,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     case MembershipChange::kForgotten:
       parts_.reports.Forget(event.node);
       parts_.links.Forget(event.node);
-      NoteGone(event.node);
+      parts_.cluster_service.NoteDead(event.node);
       parts_.channels.Forget(event.node);
       parts_.heartbeats.Forget(event.node);
       break;

@@ -73,7 +73,6 @@ class Agent::Impl {
   void OnMember(const discovery::MembershipEvent& event);
   void OnRenewed(const transport::NodeCredentials& credentials);
   void OnRevoked(const std::set<NodeId>& nodes);
-  void NoteGone(const NodeId& node);
   void NotePeerClock(const NodeId& node, uint64_t sent_unix_ms);
   bool HeardRevoked(const v1::NodeIdentity& identity);
   void OnHeartbeat(const NodeId& from, bool changed);

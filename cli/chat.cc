@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "cli/interrupt.h"
+#include "cli/line_editor.h"
 #include "cli/load_wait.h"
 #include "cli/model_name.h"
 #include "proto/reasons.h"
@@ -25,11 +26,14 @@
 namespace macrame::cli {
 namespace {
 
+constexpr char kHowToLeave[] = "(Ctrl-D or /bye leaves; so does Ctrl-C once more)\n";
+
 struct ChatOptions {
   std::string model, question;
   std::string timeout = "10m";
   ChatSettings settings;
   bool no_thinking = false;
+  bool no_history = false;
 };
 
 // The one deployment that `name` means among those that are served: by its own name, else by its
@@ -138,8 +142,16 @@ std::optional<std::string> ServedName(const Invocation& run, const ChatOptions& 
 // A conversation at a terminal, or of lines that a test hands in.
 class ChatLoop {
  public:
-  ChatLoop(const Invocation& run, std::string deployment, const ChatSettings& settings)
-      : run_(run), session_(std::move(deployment), settings) {}
+  ChatLoop(const Invocation& run, std::string deployment, const ChatOptions& options)
+      : run_(run), session_(std::move(deployment), options.settings) {
+    const Environment& environment = run.environment;
+    if (!environment.can_edit_lines) return;
+    LineEditorOptions editing;
+    if (!options.no_history) editing.history_file = ChatHistoryFile(environment.variable("HOME"));
+    editing.completions = ChatSession::CommandWords();
+    editing.use_bold = run.style.color();
+    editor_ = std::make_unique<LineEditor>(std::move(editing));
+  }
 
   int Run() {
     *run_.environment.err << run_.err_style.Dim(
@@ -155,26 +167,49 @@ class ChatLoop {
         return code;
       }
     }
-    return kExitOk;
+    return exit_code_;
   }
 
  private:
-  // Nullopt at the end of the input.
+  // Nullopt at the end of the input, or when it was interrupted twice.
   std::optional<std::string> ReadText() {
     ChatLines lines;
+    bool was_told = false;
     while (true) {
       const char* prompt = lines.is_open() ? "... " : ">>> ";
       std::string line;
-      if (!ReadLine(prompt, &line)) {
+      const LineEditor::End end =
+          editor_ != nullptr ? EditLine(prompt, &line) : ReadLine(prompt, &line);
+      if (end == LineEditor::End::kInterrupted) {
+        if (line.empty() && !lines.is_open()) {
+          if (was_told) return exit_code_ = kExitInterrupted, std::nullopt;
+          *run_.environment.err << kHowToLeave << std::flush;
+          was_told = true;
+        }
+        lines.Drop();
+        continue;
+      }
+      was_told = false;
+      if (end == LineEditor::End::kInputOver) {
         *run_.environment.out << "\n" << std::flush;
         return std::nullopt;
       }
-      if (auto text = lines.Add(line)) return text;
+      if (auto text = lines.Add(line)) {
+        if (editor_ != nullptr) editor_->Remember(*text);
+        return text;
+      }
     }
   }
 
-  // Ctrl-C at the prompt says how to leave; a second one does.
-  bool ReadLine(const char* prompt, std::string* line) {
+  LineEditor::End EditLine(const char* prompt, std::string* line) {
+    *run_.environment.out << std::flush;
+    LineEditor::Line read = editor_->Read(prompt);
+    *line = std::move(read.text);
+    return read.end;
+  }
+
+  // Where lines can't be edited. Ctrl-C says how to leave; a second one does.
+  LineEditor::End ReadLine(const char* prompt, std::string* line) {
     std::atomic<InterruptWatch*> watch{nullptr};
     InterruptWatch interrupt([&] {
       const InterruptWatch* own = watch.load();
@@ -182,13 +217,13 @@ class ChatLoop {
         // Its handler is the system's again.
         kill(getpid(), SIGTERM);
       }
-      *run_.environment.err << "\n(Ctrl-D or /bye leaves; so does Ctrl-C once more)\n"
-                            << std::flush;
+      *run_.environment.err << "\n" << kHowToLeave << std::flush;
     });
     watch = &interrupt;
     // Who sees it may press Ctrl-C at once.
     *run_.environment.out << run_.style.Bold(prompt) << std::flush;
-    return static_cast<bool>(std::getline(*run_.environment.in, *line));
+    return std::getline(*run_.environment.in, *line) ? LineEditor::End::kLine
+                                                     : LineEditor::End::kInputOver;
   }
 
   // What is wrong with one question ends no conversation.
@@ -222,6 +257,8 @@ class ChatLoop {
 
   const Invocation& run_;
   ChatSession session_;
+  std::unique_ptr<LineEditor> editor_;  // null where lines can't be edited
+  int exit_code_ = kExitOk;
 };
 
 absl::Status Wrong(std::string what, const std::string& remedy) {
@@ -248,7 +285,7 @@ int RunChat(const Invocation& run, ChatOptions options, bool may_load) {
   int code = kExitOk;
   const std::optional<std::string> name = ServedName(run, options, may_load, &code);
   if (!name.has_value()) return code;
-  if (options.question.empty()) return ChatLoop(run, *name, options.settings).Run();
+  if (options.question.empty()) return ChatLoop(run, *name, options).Run();
   return AskOnce(run, ChatSession(*name, options.settings).Request(options.question));
 }
 
@@ -263,6 +300,8 @@ void AddChatFlags(CLI::App* command, ChatOptions* options) {
                    "At most this many tokens of an answer (default: until the context is full)")
       ->check(CLI::Range(1u, 1'000'000'000u));
   command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
+  command->add_flag("--no-history", options->no_history,
+                    "Keep nothing of what is typed (else in ~/.macrame/chat_history)");
 }
 
 }  // namespace

@@ -23,14 +23,11 @@ constexpr char kChatHelp[] =
     "  /show                   the settings\n"
     "  /help                   this list\n"
     "  /bye                    leave; so does Ctrl-D\n"
-    "Ctrl-C stops an answer. \"\"\" begins and ends a question of several lines; a line that ends\n"
+    "Arrow keys edit, and bring back what was typed before; Ctrl-R searches it. Ctrl-C stops an\n"
+    "answer, or drops the line that is typed. What is pasted is one question, however many lines "
+    "it\n"
+    "has. At the keyboard, \"\"\" begins and ends a question of several lines; a line that ends\n"
     "with a backslash goes on with the next.\n";
-
-const std::vector<std::string>& CommandWords() {
-  static const std::vector<std::string> words = {"/clear", "/system", "/set", "/show",
-                                                 "/help",  "/bye",    "/exit"};
-  return words;
-}
 
 const std::vector<std::string>& SettingWords() {
   static const std::vector<std::string> words = {"temperature", "top_p",      "top_k",   "min_p",
@@ -97,6 +94,12 @@ std::optional<std::string> ChatLines::Add(std::string_view typed) {
 void ChatLines::Drop() {
   text_.clear();
   is_open_ = is_quoted_ = false;
+}
+
+const std::vector<std::string>& ChatSession::CommandWords() {
+  static const std::vector<std::string> words = {"/clear", "/system", "/set", "/show",
+                                                 "/help",  "/bye",    "/exit"};
+  return words;
 }
 
 ChatSession::Outcome ChatSession::Command(std::string_view typed) {

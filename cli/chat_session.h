@@ -47,6 +47,8 @@ class ChatSession {
     std::string told;  // to be shown, with line breaks
     bool is_over = false;
   };
+  // The commands that a line can begin with.
+  static const std::vector<std::string>& CommandWords();
   // What a line that begins with "/" does.
   Outcome Command(std::string_view line);
 

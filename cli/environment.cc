@@ -37,6 +37,9 @@ Environment ProcessEnvironment() {
     const char* value = getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
+  const std::string terminal = environment.variable("TERM");
+  environment.can_edit_lines = environment.in_is_terminal && environment.out_is_terminal &&
+                               !terminal.empty() && terminal != "dumb";
   return environment;
 }
 

@@ -20,6 +20,8 @@ struct Environment {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
+  // Whether `in` and `out` are this process's own terminal, one that can move its cursor.
+  bool can_edit_lines = false;
   // Asked again for each repaint, so that a resized window is noticed.
   std::function<TerminalSize()> terminal_size;
   // Empty when the variable is not set.

@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -10,6 +8,7 @@
 #include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/mlx_settings.h"
+#include "transport/regular_file.h"
 
 namespace macrame::cli {
 namespace {
@@ -92,17 +91,14 @@ Validated Validate(const Invocation& run, const std::string& text) {
 }
 
 int RunValidate(const Invocation& run, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error)) {
-    v1::Reason reason = MakeReason(reasons::kInternal, absl::StrCat("can't read ", path));
+  const auto text = transport::ReadFileOrPipe(path, kHostfileBytesMax);
+  if (!text.ok()) {
+    v1::Reason reason = MakeReason(
+        reasons::kInternal, absl::StrCat("can't read ", path, ": ", text.status().message()));
     reason.set_remedy("name the host file; 'clusterctl export hostfile' prints one");
     return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, reason));
   }
-  std::string text(kHostfileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  const Validated found = Validate(run, text);
+  const Validated found = Validate(run, *text);
   const int exit_code = found.faults.empty() ? kExitOk : kExitFailure;
   if (!run.wants_table()) {
     Json document = Document("HostfileFaults");

@@ -1,19 +1,19 @@
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/model_name.h"
 #include "proto/reasons.h"
+#include "transport/regular_file.h"
 
 namespace macrame::cli {
 namespace {
 
 constexpr uint32_t kMaxTokensMax = 1'000'000'000;
+constexpr size_t kInferFileBytesMax = size_t{4} << 20;
 
 struct InferOptions {
   std::string model, prompt, system, tools_file, schema_file;
@@ -66,18 +66,27 @@ v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& com
   return request;
 }
 
+absl::StatusOr<std::string> TextOf(const std::string& path) {
+  auto text = transport::ReadFileOrPipe(path, kInferFileBytesMax);
+  if (text.ok()) return text;
+  v1::Reason reason =
+      MakeReason(reasons::kBadRequest, absl::IsNotFound(text.status())
+                                           ? absl::StrCat(path, " can't be read: it is not there")
+                                           : std::string(text.status().message()));
+  reason.set_remedy("check its name and who may read it");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 // The list of a file, as the API takes it; empty without one.
 absl::StatusOr<std::string> ReadTools(const std::string& path) {
   if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  const auto tools = nlohmann::ordered_json::parse(text.str(), nullptr, false);
+  const auto text = TextOf(path);
+  if (!text.ok()) return text;
+  const auto tools = nlohmann::ordered_json::parse(*text, nullptr, false);
   const auto is_tool = [](const nlohmann::ordered_json& tool) {
     return tool.is_object() && tool.contains("function");
   };
-  if (!file || !tools.is_array() || tools.empty() ||
-      !std::all_of(tools.begin(), tools.end(), is_tool)) {
+  if (!tools.is_array() || tools.empty() || !std::all_of(tools.begin(), tools.end(), is_tool)) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(path,
                                      " can't be read as a list of tools, as the API's field "
@@ -89,11 +98,10 @@ absl::StatusOr<std::string> ReadTools(const std::string& path) {
 // The schema of a file, members in its order; empty without one.
 absl::StatusOr<std::string> ReadSchema(const std::string& path) {
   if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  const auto schema = nlohmann::ordered_json::parse(text.str(), nullptr, false);
-  if (!file || !schema.is_object()) {
+  const auto text = TextOf(path);
+  if (!text.ok()) return text;
+  const auto schema = nlohmann::ordered_json::parse(*text, nullptr, false);
+  if (!schema.is_object()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(path, " can't be read as a JSON schema: an object"));
   }

@@ -15,6 +15,7 @@
 #include "cli/format/reason_text.h"
 #include "proto/reasons.h"
 #include "transport/log_tail.h"
+#include "transport/regular_file.h"
 
 extern char** environ;
 
@@ -23,6 +24,7 @@ namespace {
 
 // The one program that a plan's commands call; nothing else is ever run as root.
 constexpr char kProgram[] = "networksetup";
+constexpr size_t kJournalBytesMax = size_t{64} << 20;
 constexpr const char* kFolders[] = {"/usr/sbin", "/usr/bin", "/sbin", "/bin"};
 
 struct NetOptions {
@@ -91,7 +93,7 @@ std::string JournalPath(const NetOptions& options) {
 }
 
 std::vector<std::string> ReadJournal(const std::string& path) {
-  std::ifstream file(path);
+  std::istringstream file(transport::ReadRegularFile(path, kJournalBytesMax).value_or(""));
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) lines.push_back(line);

@@ -1,18 +1,17 @@
 #include "cli/planner_program.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "cli/command.h"
 #include "cli/format/text.h"
 #include "cli/sibling_program.h"
 #include "proto/reasons.h"
 #include "proto/utf8.h"
 #include "transport/program_path.h"
+#include "transport/regular_file.h"
 
 namespace macrame::cli {
 namespace {
@@ -92,19 +91,20 @@ absl::StatusOr<std::string> ReadDescription(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     return Unreadable(path, "is a folder", "name a YAML file in it");
   }
-  // Not by its size: a pipe has none.
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return Unreadable(path, absl::StrCat("can't be read: ", std::strerror(errno)),
-                      "check its name and who may read it");
-  }
-  std::string text(kDescriptionBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kDescriptionBytesMax) {
+  const auto read = transport::ReadFileOrPipe(path, kDescriptionBytesMax);
+  if (absl::IsOutOfRange(read.status())) {
     return Unreadable(path, "has more than 4 MiB, the most that a description may have",
                       "name the YAML file that describes it, not a model's weights");
   }
+  if (!read.ok()) {
+    absl::string_view what = read.status().message();
+    absl::ConsumePrefix(&what, absl::StrCat(path, " "));
+    return Unreadable(
+        path,
+        absl::IsNotFound(read.status()) ? "can't be read: it is not there" : std::string(what),
+        "check its name and who may read it");
+  }
+  const std::string& text = *read;
   if (absl::StripAsciiWhitespace(text).empty()) {
     return Unreadable(path, "is empty",
                       "deploy/catalogue has examples of clusters and of models' entries");

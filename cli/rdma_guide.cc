@@ -7,6 +7,7 @@
 #include "cli/duration.h"
 #include "cli/interrupt.h"
 #include "proto/reasons.h"
+#include "transport/links/link_ends.h"
 
 namespace macrame::cli {
 namespace {
@@ -38,13 +39,18 @@ bool IsThunderbolt4(const v1::LinkFacts& facts) {
 std::string WhyNot(const v1::LinkFacts& facts) {
   if (facts.is_mac() != v1::FACT_YES) return "it is not a Mac: RDMA over Thunderbolt is macOS's";
   if (facts.is_virtual_machine() == v1::FACT_YES) return "it is a virtual machine";
-  if (facts.rdma_ctl_missing()) {
-    return absl::StrCat("its macOS ", facts.os_version(),
-                        " has no rdma_ctl: update to 26.2 or later first");
-  }
   if (IsThunderbolt4(facts)) {
     return "its Thunderbolt controller is older than Thunderbolt 5: macOS refuses RDMA on it, "
            "whatever is enabled. The ring is its backend";
+  }
+  const bool is_old =
+      !facts.os_version().empty() &&
+      transport::CompareVersions(facts.os_version(), transport::kRdmaOsVersionMin) < 0;
+  if (is_old || facts.rdma_ctl_missing()) {
+    return absl::StrCat("its macOS ", facts.os_version(),
+                        is_old ? " is older than RDMA" : " has no rdma_ctl",
+                        ": update to 26.2 or later first (26.3 advised), in System Settings, "
+                        "General, Software Update; Recovery changes nothing before that");
   }
   if (facts.rdma_enabled() == v1::FACT_YES) return "RDMA is on already";
   return "";

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -17,7 +16,9 @@
 #include "cli/service/service_state.h"
 #include "cli/service_runner.h"
 #include "proto/reasons.h"
+#include "transport/private_file.h"
 #include "transport/program_path.h"
+#include "transport/regular_file.h"
 #include "transport/trust.h"
 
 namespace macrame::cli {
@@ -164,8 +165,10 @@ std::string HolderOf(const std::string& state) {
 void FindMembership(ServiceSettings* settings) {
   const fs::path state = settings->taken_state;
   fs::path secret = state.parent_path() / "cluster.secret";
-  std::ifstream file(state / "membership.json", std::ios::binary);
-  const Json record = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::string record_path = (state / "membership.json").string();
+  const std::string text =
+      transport::ReadRegularFile(record_path, transport::kPrivateFileBytesMax).value_or("");
+  const Json record = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (record.is_object() && record.contains("cluster_secret_file") &&
       record["cluster_secret_file"].is_string()) {
     secret = record["cluster_secret_file"].get<std::string>();

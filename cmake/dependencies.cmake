@@ -18,6 +18,12 @@ if(NOT Protobuf_FOUND)
 endif()
 find_package(gRPC CONFIG REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# macOS has it among its own libraries, without a pkg-config file.
+find_path(MACRAME_LIBEDIT_INCLUDE histedit.h REQUIRED)
+find_library(MACRAME_LIBEDIT edit REQUIRED)
+add_library(libedit::libedit INTERFACE IMPORTED)
+target_link_libraries(libedit::libedit INTERFACE ${MACRAME_LIBEDIT})
+target_include_directories(libedit::libedit SYSTEM INTERFACE ${MACRAME_LIBEDIT_INCLUDE})
 find_program(MACRAME_PROTOC protoc REQUIRED)
 find_program(MACRAME_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 

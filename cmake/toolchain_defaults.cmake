@@ -27,7 +27,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 # Compilers that are newer than those that CI runs warn of more, and sometimes wrongly.
 set(werror ON)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "AppleClang" OR
+   (CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13))
   set(werror OFF)
 endif()
 option(MACRAME_WERROR "Treat warnings as errors" ${werror})

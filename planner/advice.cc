@@ -233,7 +233,10 @@ std::string MoreMemoryText(const Candidate& candidate, uint64_t bytes) {
   std::vector<std::string> how;
   if (configured)
     how.push_back(absl::StrCat("models_memory_max_mib: ", mib, " in its agentd.yaml"));
-  if (of_gpu) how.push_back(absl::StrCat("'sudo sysctl iogpu.wired_limit_mb=", mib, "' there"));
+  if (of_gpu) {
+    how.push_back(absl::StrCat("'sudo sysctl iogpu.wired_limit_mb=", mib,
+                               "' there, lost when it restarts; docs/macs.md keeps it"));
+  }
   return absl::StrCat("letting models take ", FormatBytes(Bytes(wanted)), " of the ",
                       FormatBytes(Bytes(total)), " of ", name, " (", absl::StrJoin(how, "; "), ")");
 }

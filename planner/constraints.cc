@@ -43,9 +43,11 @@ MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& r
 
 MaybeReason RefuseOtherTenants(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   if (node.tenant().empty() || node.tenant() == request.placement().tenant()) return {};
-  return MakeReason(reasons::kNodeDedicated,
-                    absl::StrCat(NodeName(node), " is dedicated to tenant ", node.tenant()),
-                    node.node_id());
+  return MakeReason(
+      reasons::kNodeDedicated,
+      // Without its name: whoever plans may be another tenant.
+      absl::StrCat(NodeName(node), " is dedicated to a tenant that this model is not loaded for"),
+      node.node_id());
 }
 
 MaybeReason RefuseUnschedulable(const v1::PlannerNode& node, const v1::PlanRequest&) {

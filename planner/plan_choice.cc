@@ -387,6 +387,16 @@ bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch&
          LoadSeconds(judge, option.gang, kTypicalDiskRate) < gain * kMovePaysWithinSeconds;
 }
 
+// What the assumed and published latencies of jaccl were reached with (runtime/supervisor/
+// launch_environment.h has the source of the figures).
+std::optional<v1::Reason> AssumesFastSynch(const Gang& gang) {
+  if (gang.ranks() < 2 || gang.fabric.backend != Backend::kJaccl) return {};
+  return MakeReason(
+      reasons::kPredicted,
+      "it assumes MLX's fast synchronisation over jaccl (metal_fast_synch: auto or on); without it "
+      "a collective of 8 KB was seen to take 275 us instead of 21");
+}
+
 v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
   std::string text = absl::StrCat("of ", users, " users ", at_once, at_once == 1 ? " is" : " are",
                                   " answered at once, the others wait: ");
@@ -447,6 +457,9 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
     choice.reasons.push_back(
         MakeReason(reasons::kPredicted,
                    absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+  }
+  if (auto fast = AssumesFastSynch(*choice.gang); fast.has_value() && !request.brief()) {
+    choice.reasons.push_back(*std::move(fast));
   }
   if (auto full = SpeedAtFullContext(request, judge, *choice.gang); full.has_value()) {
     choice.reasons.push_back(*std::move(full));

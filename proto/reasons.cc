@@ -139,9 +139,10 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kModelArchitectureUnknown,
                "no engine of this cluster knows the architecture",
                "README.md lists those that this release serves"},
-    ReasonCode{
-        reasons::kModelFormatUnsupported, "the weights are stored in a way that can't be loaded",
-        "safetensors in bf16, fp16, fp32, FP8, MXFP4 or MLX affine 2 to 6 or 8 bit are accepted"},
+    ReasonCode{reasons::kModelFormatUnsupported,
+               "the weights are stored in a way that can't be loaded",
+               "safetensors in bf16, fp16, fp32, FP8, MXFP4, MXFP8, NVFP4 or MLX affine 2 to 6 or "
+               "8 bit are accepted"},
     ReasonCode{reasons::kModelExists, "a model of this name is in the folder already",
                "give the new one another name, or remove the old one's folder"},
     ReasonCode{reasons::kDiskShort, "a disk has less free space than a file needs",
@@ -196,7 +197,9 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kSnapshotStale, "the cluster changed after the plan was made",
                "plan again"},
     // Ranks.
-    ReasonCode{reasons::kRankExited, "a rank process ended by itself", "its last lines say why"},
+    ReasonCode{reasons::kRankExited, "a rank process ended by itself",
+               "the ranks are launched again by themselves; 'clusterctl events' tells which rank "
+               "ended first, and why"},
     ReasonCode{reasons::kRankKilled, "a rank process was ended by a signal",
                "when it was the system's out-of-memory killer, choose a smaller context"},
     ReasonCode{reasons::kSplitDiffers,
@@ -296,8 +299,12 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kRouteWrongIf,
                "traffic to the peer leaves by another interface or a gateway",
                "'clusterctl net plan' gives each link a subnet of its own", "root"},
-    ReasonCode{reasons::kBridgeMember, "the Thunderbolt interface is a member of a bridge",
-               "'networksetup -setnetworkserviceenabled \"Thunderbolt Bridge\" off'", "root"},
+    ReasonCode{
+        reasons::kBridgeMember, "the Thunderbolt interface is a member of a bridge",
+        "turn off the service of that bridge: 'networksetup -listnetworkserviceorder' names "
+        "it beside the device bridge0, 'sudo networksetup -setnetworkserviceenabled NAME off' "
+        "turns it off",
+        "root"},
     ReasonCode{reasons::kBridgeLoopRisk,
                "bridges on three or more Macs and their cables form a loop: a broadcast storm can "
                "take the network down",
@@ -395,7 +402,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kGroupMismatch,
                "the collective group came up smaller than asked, or on another backend", ""},
     ReasonCode{reasons::kPeerLost, "a rank of the group is gone or answers no more",
-               "look for the first rank that failed"},
+               "the ranks are launched again by themselves; 'clusterctl events' tells which rank "
+               "ended first, and why"},
     ReasonCode{reasons::kMatrixWrong,
                "the device matrix is neither a mesh nor a ring, or names a wrong device",
                "make it with 'clusterctl export hostfile'"},

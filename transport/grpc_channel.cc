@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "absl/strings/match.h"
@@ -56,6 +57,12 @@ std::string TargetOf(const std::vector<std::string>& addresses) {
 
 }  // namespace
 
+// Who waits for the end of one call.
+struct GrpcChannel::Waiter {
+  std::function<void(absl::Status)> done;
+  HandOver hand_over = HandOver::kOwnerThread;
+};
+
 struct GrpcChannel::Parts : std::enable_shared_from_this<GrpcChannel::Parts> {
   Parts(Dispatcher& dispatcher_in, std::shared_ptr<grpc::ChannelCredentials> credentials_in,
         std::string tls_name_in, NodeId self_in)
@@ -67,8 +74,16 @@ struct GrpcChannel::Parts : std::enable_shared_from_this<GrpcChannel::Parts> {
   void Connect();
   std::shared_ptr<OpenCall> Open(Duration timeout);
   void Close(std::shared_ptr<OpenCall> call);
+  void CancelAll();
   void DropEnded();
   void NoteResult(const absl::Status& status);
+  std::shared_ptr<Waiter> AddWaiter(std::function<void(absl::Status)> done, HandOver hand_over);
+  bool IsAwaited(const std::shared_ptr<Waiter>& waiter) const {
+    return alive && waiters.contains(waiter);
+  }
+  CallHandle HasNoAddress(const std::shared_ptr<Waiter>& waiter);
+  // Nothing when it was told already.
+  void Tell(const std::shared_ptr<Waiter>& waiter, const absl::Status& status);
 
   Dispatcher& dispatcher;
   std::shared_ptr<grpc::ChannelCredentials> credentials;  // owner thread only
@@ -81,6 +96,7 @@ struct GrpcChannel::Parts : std::enable_shared_from_this<GrpcChannel::Parts> {
   bool answered = false;       // since the addresses are these
   std::vector<std::string> addresses;
   std::shared_ptr<grpc::Channel> channel;
+  std::set<std::shared_ptr<Waiter>> waiters;
   // The calls that gRPC has not ended yet, and those that it has. A call holds its gRPC channel,
   // and the last one of a process must not go on a thread of gRPC, which would then wait for itself
   // (and aborts): so ended calls, too, are let go on the owner thread.
@@ -140,6 +156,15 @@ void GrpcChannel::Parts::Close(std::shared_ptr<OpenCall> call) {
   if (open.empty()) all_closed.notify_all();
 }
 
+void GrpcChannel::Parts::CancelAll() {
+  // Cancelling may run callbacks at once, which take the lock.
+  std::vector<std::shared_ptr<OpenCall>> calls;
+  std::unique_lock<std::mutex> lock(mutex);
+  for (const auto& [pointer, call] : open) calls.push_back(call);
+  lock.unlock();
+  for (const auto& call : calls) call->context.TryCancel();
+}
+
 void GrpcChannel::Parts::DropEnded() {
   std::vector<std::shared_ptr<OpenCall>> dropped;
   std::lock_guard<std::mutex> lock(mutex);
@@ -158,6 +183,26 @@ void GrpcChannel::Parts::NoteResult(const absl::Status& status) {
   }
 }
 
+std::shared_ptr<GrpcChannel::Waiter> GrpcChannel::Parts::AddWaiter(
+    std::function<void(absl::Status)> done, HandOver hand_over) {
+  auto waiter = std::make_shared<Waiter>(Waiter{std::move(done), hand_over});
+  waiters.insert(waiter);
+  return waiter;
+}
+
+CallHandle GrpcChannel::Parts::HasNoAddress(const std::shared_ptr<Waiter>& waiter) {
+  dispatcher.Post([parts = shared_from_this(), waiter] {
+    if (parts->alive) {
+      parts->Tell(waiter, absl::UnavailableError("no address of the node is known"));
+    }
+  });
+  return CallHandle();
+}
+
+void GrpcChannel::Parts::Tell(const std::shared_ptr<Waiter>& waiter, const absl::Status& status) {
+  if (waiters.erase(waiter) > 0) std::exchange(waiter->done, nullptr)(status);
+}
+
 GrpcChannel::GrpcChannel(Dispatcher& dispatcher,
                          std::shared_ptr<grpc::ChannelCredentials> credentials,
                          std::string tls_name, NodeId self)
@@ -167,20 +212,27 @@ GrpcChannel::GrpcChannel(Dispatcher& dispatcher,
 GrpcChannel::~GrpcChannel() {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   parts_->alive = false;
+  parts_->CancelAll();
   std::unique_lock<std::mutex> lock(parts_->mutex);
-  // Cancelling may run callbacks at once, which take the lock.
-  std::vector<std::shared_ptr<OpenCall>> calls;
-  for (const auto& [pointer, call] : parts_->open) calls.push_back(call);
-  lock.unlock();
-  for (const auto& call : calls) call->context.TryCancel();
-  lock.lock();
   // gRPC ends cancelled calls on its own threads; none needs this one.
   parts_->all_closed.wait_for(lock, std::chrono::seconds(2),
                               [this] { return parts_->open.empty(); });
   lock.unlock();
-  calls.clear();
   parts_->DropEnded();
   parts_->channel.reset();
+  for (const std::shared_ptr<Waiter>& waiter : std::exchange(parts_->waiters, {})) {
+    waiter->done = nullptr;
+  }
+}
+
+void GrpcChannel::EndCalls(const absl::Status& status) {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  // Who is told may begin another call.
+  const std::set<std::shared_ptr<Waiter>> waiters = parts_->waiters;
+  parts_->CancelAll();
+  for (const std::shared_ptr<Waiter>& waiter : waiters) {
+    if (waiter->hand_over == HandOver::kOwnerThread) parts_->Tell(waiter, status);
+  }
 }
 
 void GrpcChannel::SetAddresses(std::vector<std::string> addresses) {
@@ -203,12 +255,8 @@ CallHandle GrpcChannel::CallUnary(std::string_view method,
                                   const google::protobuf::MessageLite& request, MessagePtr response,
                                   Duration timeout, std::function<void(absl::Status)> done) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
-  if (parts_->channel == nullptr) {
-    parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
-      if (parts->alive) done(absl::UnavailableError("no address of the node is known"));
-    });
-    return CallHandle();
-  }
+  const std::shared_ptr<Waiter> waiter = parts_->AddWaiter(std::move(done), HandOver::kOwnerThread);
+  if (parts_->channel == nullptr) return parts_->HasNoAddress(waiter);
   struct Buffers {
     grpc::ByteBuffer request;
     grpc::ByteBuffer response;
@@ -219,17 +267,16 @@ CallHandle GrpcChannel::CallUnary(std::string_view method,
   grpc::GenericStub stub(parts_->channel);
   stub.UnaryCall(&call->context, std::string(method), grpc::StubOptions(), &buffers->request,
                  &buffers->response,
-                 [parts = parts_, call, buffers, response,
-                  done = std::move(done)](grpc::Status status) mutable {
+                 [parts = parts_, call, buffers, response, waiter](grpc::Status status) mutable {
                    absl::Status result = FromGrpcStatus(status);
                    if (result.ok() && !FromByteBuffer(buffers->response, response.get())) {
                      result = absl::InternalError("the node's answer can't be parsed");
                    }
-                   parts->dispatcher.Post([parts, result, done = std::move(done)] {
+                   parts->dispatcher.Post([parts, result, waiter = std::move(waiter)] {
                      parts->DropEnded();
-                     if (!parts->alive) return;
+                     if (!parts->IsAwaited(waiter)) return;
                      parts->NoteResult(result);
-                     done(result);
+                     parts->Tell(waiter, result);
                    });
                    parts->Close(std::move(call));
                  });
@@ -282,12 +329,8 @@ CallHandle GrpcChannel::CallStream(std::string_view method,
                                    Duration timeout, std::function<void(absl::Status)> done,
                                    HandOver hand_over) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
-  if (parts_->channel == nullptr) {
-    parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
-      if (parts->alive) done(absl::UnavailableError("no address of the node is known"));
-    });
-    return CallHandle();
-  }
+  const std::shared_ptr<Waiter> waiter = parts_->AddWaiter(std::move(done), hand_over);
+  if (parts_->channel == nullptr) return parts_->HasNoAddress(waiter);
   std::shared_ptr<OpenCall> call = parts_->Open(timeout);
   auto unread_bytes = std::make_shared<std::atomic<size_t>>(0);
   // What ended the stream on our side, if we did.
@@ -295,7 +338,7 @@ CallHandle GrpcChannel::CallStream(std::string_view method,
   // Not a share of the call: see Parts::ended. `on_end` has one until nothing is read any more.
   OpenCall* const open_call = call.get();
   auto on_buffer = [parts = parts_, open_call, make = std::move(make), unread_bytes, own_failure,
-                    hand_over](const grpc::ByteBuffer& buffer) {
+                    hand_over, waiter](const grpc::ByteBuffer& buffer) {
     const size_t size = buffer.Length() + kUnreadMessageBytes;
     auto [message, deliver] = make();
     if (!FromByteBuffer(buffer, message.get())) {
@@ -306,21 +349,20 @@ CallHandle GrpcChannel::CallStream(std::string_view method,
     } else if (unread_bytes->fetch_add(size) + size > kUnreadBytesMax) {
       *own_failure = absl::ResourceExhaustedError("a stream came faster than it is read");
     } else {
-      parts->dispatcher.Post([parts, deliver = std::move(deliver), unread_bytes, size] {
+      parts->dispatcher.Post([parts, deliver = std::move(deliver), unread_bytes, size, waiter] {
         unread_bytes->fetch_sub(size);
-        if (parts->alive) deliver();
+        if (parts->IsAwaited(waiter)) deliver();
       });
       return true;
     }
     open_call->context.TryCancel();
     return false;
   };
-  auto on_end = [parts = parts_, call, own_failure,
-                 done = std::move(done)](const grpc::Status& status) mutable {
+  auto on_end = [parts = parts_, call, own_failure, waiter](const grpc::Status& status) mutable {
     absl::Status result = own_failure->ok() ? FromGrpcStatus(status) : *own_failure;
-    parts->dispatcher.Post([parts, result, done] {
+    parts->dispatcher.Post([parts, result, waiter] {
       parts->DropEnded();
-      if (parts->alive) done(result);
+      if (parts->alive) parts->Tell(waiter, result);
     });
     parts->Close(std::move(call));
   };

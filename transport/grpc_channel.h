@@ -25,6 +25,7 @@ class GrpcChannel final : public PeerChannel {
   void SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials) override;
   void SetAddresses(std::vector<std::string> addresses) override;
   const std::vector<std::string>& addresses() const override;
+  void EndCalls(const absl::Status& status) override;
 
  private:
   CallHandle CallUnary(std::string_view method, const google::protobuf::MessageLite& request,
@@ -34,6 +35,7 @@ class GrpcChannel final : public PeerChannel {
                         MakeMessage make, Duration timeout, std::function<void(absl::Status)> done,
                         HandOver hand_over) override;
 
+  struct Waiter;
   struct Parts;
   std::shared_ptr<Parts> parts_;
 };

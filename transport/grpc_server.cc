@@ -6,10 +6,12 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/byte_buffers.h"
+#include "transport/call_places.h"
 #include "transport/client_hello.h"
 #include "transport/connection_gate.h"
 #include "transport/peer_channel.h"
@@ -89,8 +92,8 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
   using Deliver = std::function<void(std::shared_ptr<CallReactor>, const grpc::ByteBuffer&)>;
 
-  CallReactor(Dispatcher& dispatcher, std::atomic<int>& open_calls)
-      : dispatcher_(dispatcher), open_calls_(open_calls) {}
+  CallReactor(Dispatcher& dispatcher, std::shared_ptr<CallPlaces> places)
+      : dispatcher_(dispatcher), places_(std::move(places)) {}
 
   void SetCaller(NodeId caller, std::string key_id, Remote remote) {
     caller_ = std::move(caller);
@@ -101,11 +104,52 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   const std::string& key_id() const { return key_id_; }
   Remote remote() const { return remote_; }
 
-  // gRPC has it from here until OnDone.
+  // gRPC has it from here until OnDone. Nothing is read yet.
   void Begin(Deliver deliver) {
     self_ = shared_from_this();
     deliver_ = std::move(deliver);
-    StartRead(&request_);
+  }
+  // False: the call is over, and the place is not its own.
+  bool Enter(CallPlaces::Place place) {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return false;
+    place_ = std::move(place);
+    return true;
+  }
+  // Reads the request, which is to come whole within `limit`, where there is one. A person's has
+  // begun a read at the places, which ends with it.
+  void StartReading(std::optional<Duration> limit) {
+    std::optional<std::string> unused;
+    {
+      // gRPC calls back later, and a call that ends does so after this.
+      const std::lock_guard lock(mutex_);
+      if (!key_id_.empty()) reads_as_ = key_id_;
+      if (ending_) {
+        unused = std::exchange(reads_as_, std::nullopt);
+      } else {
+        if (limit.has_value()) {
+          const auto on_late = [weak = weak_from_this(), limit = *limit] {
+            if (const auto call = weak.lock()) call->EndUnlessCome(limit);
+          };
+          late_ = dispatcher_.PostAt(dispatcher_.Now() + *limit, on_late);
+        }
+        StartRead(&request_);
+      }
+    }
+    if (unused.has_value()) places_->EndRead(*unused);
+  }
+  // Owner thread, with the message at hand. False: its caller lost the right to it meanwhile.
+  bool TakeUp() {
+    Dispatcher::TimerId late = 0;
+    bool is_revoked = false;
+    {
+      const std::lock_guard lock(mutex_);
+      late = std::exchange(late_, 0);
+      is_revoked = is_revoked_;
+    }
+    if (late != 0) dispatcher_.Cancel(late);
+    EndRead();
+    return !is_revoked;
   }
   void Refuse(const absl::Status& status) {
     self_ = shared_from_this();
@@ -167,7 +211,7 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (ending_) return;
-      cancelled_ = true;
+      cancelled_ = is_revoked_ = true;
       on_cancel.swap(on_cancel_);
     }
     if (on_cancel) dispatcher_.Post(std::move(on_cancel));
@@ -207,7 +251,13 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("the call came without a request"));
+    {
+      const std::lock_guard lock(mutex_);
+      has_come_ = true;
+      if (is_revoked_ || is_late_) return;
+    }
     deliver_(shared_from_this(), request_);
+    request_.Clear();
   }
 
   void OnWriteDone(bool ok) override {
@@ -249,13 +299,36 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
       on_cancel.swap(on_cancel_);
     }
     if (on_cancel) dispatcher_.Post([dropped = std::move(on_cancel)] {});
-    --open_calls_;
+    EndRead();
+    if (place_.has_value()) places_->GiveBack(*place_);
     self_.reset();
   }
 
  private:
+  void EndUnlessCome(Duration limit) {
+    {
+      const std::lock_guard lock(mutex_);
+      late_ = 0;
+      if (has_come_ || ending_) return;
+      is_late_ = true;
+    }
+    // No DEADLINE_EXCEEDED: to the caller that is a peer that does not answer.
+    End(absl::AbortedError(
+        absl::StrCat("the request did not come whole within ",
+                     std::chrono::duration_cast<std::chrono::milliseconds>(limit).count(),
+                     " ms; send it again, over a faster network if it is large")));
+  }
+  void EndRead() {
+    std::optional<std::string> key_id;
+    {
+      const std::lock_guard lock(mutex_);
+      key_id = std::exchange(reads_as_, std::nullopt);
+    }
+    if (key_id.has_value()) places_->EndRead(*key_id);
+  }
+
   Dispatcher& dispatcher_;
-  std::atomic<int>& open_calls_;
+  const std::shared_ptr<CallPlaces> places_;
   NodeId caller_;  // fixed before Begin, as the next two
   std::string key_id_;
   Remote remote_ = Remote::kNobody;
@@ -263,6 +336,12 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   Deliver deliver_;
   grpc::ByteBuffer request_;
   std::mutex mutex_;
+  std::optional<CallPlaces::Place> place_;  // set before `ending_`, if at all
+  std::optional<std::string> reads_as_;     // the key whose read is not ended yet
+  Dispatcher::TimerId late_ = 0;
+  bool has_come_ = false;
+  bool is_late_ = false;
+  bool is_revoked_ = false;
   // A deque: the front stays where it is while gRPC writes it and others are added.
   std::deque<grpc::ByteBuffer> queue_;
   size_t backlog_bytes_ = 0;
@@ -298,7 +377,8 @@ class GrpcCall final : public ServerStream::Call {
 }  // namespace
 
 struct GrpcServer::Parts {
-  explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in) {}
+  Parts(Dispatcher& dispatcher_in, Duration limit)
+      : dispatcher(dispatcher_in), message_limit(limit) {}
 
   struct Method {
     Access access;
@@ -347,14 +427,28 @@ struct GrpcServer::Parts {
                const google::protobuf::MessageLite& request,
                const std::weak_ptr<CallReactor>& watched);
   absl::Status CheckCaller(const Method& method, const Caller& caller) const;
+  // Whether a call may be read; begins to. Owner thread.
+  void Admit(std::string_view path, const Method& method, const Caller& caller,
+             const std::shared_ptr<CallReactor>& call);
+  // Reads it, once it has a place. Any thread.
+  void Enter(const Caller& caller, bool has_members_place,
+             const std::shared_ptr<CallReactor>& call);
+  // A member's call waits for no one, and what its caller asks for and leaves is done all the same:
+  // whether it still is one is looked at with the message at hand.
+  bool WasMember(const NodeId& node);
+  void NoteMember(const NodeId& node, bool is_one);
+  // On gRPC's thread, with the request at hand.
+  void Deliver(std::string_view path, const Method& method, const Caller& caller,
+               std::shared_ptr<CallReactor> call, const grpc::ByteBuffer& buffer);
 
   Dispatcher& dispatcher;
+  const Duration message_limit;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
   std::function<bool(const NodeId&)> is_member;        // likewise
   PersonCheck person_check;                            // likewise
   Observer observer;                                   // likewise
   Edge edge = Edge::kLocal;
-  std::atomic<int> open_calls{0};
+  const std::shared_ptr<CallPlaces> places = std::make_shared<CallPlaces>();
   // Gone with the server, so that a call still queued on the owner thread does nothing.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   std::mutex present_mutex;          // never held with the other
@@ -362,6 +456,7 @@ struct GrpcServer::Parts {
   std::unique_ptr<Serving> former;   // of the credentials before: new connections don't come here
   std::mutex mutex;
   std::set<NodeId> revoked;                              // under the mutex
+  std::set<NodeId> were_members;                         // when last looked at; under the mutex
   std::vector<std::weak_ptr<CallReactor>> calls_by_tls;  // under the mutex
   std::unique_ptr<TcpAcceptor> acceptor;
 };
@@ -425,13 +520,8 @@ absl::Status GrpcServer::Parts::CheckKind(const std::string& path, const Method&
 
 grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     grpc::GenericCallbackServerContext* context) {
-  const int open = ++open_calls;
-  auto reactor = std::make_shared<CallReactor>(dispatcher, open_calls);
+  auto reactor = std::make_shared<CallReactor>(dispatcher, places);
   CallReactor* const raw = reactor.get();
-  if (open > kCallsMax) {
-    reactor->Refuse(absl::ResourceExhaustedError("too many calls are open on this agent"));
-    return raw;
-  }
   const auto found = methods.find(context->method());
   if (found == methods.end()) {
     reactor->Refuse(absl::UnimplementedError(
@@ -453,22 +543,78 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
   const Method* method = &found->second;
   reactor->Begin([this, path, method, caller](std::shared_ptr<CallReactor> call,
                                               const grpc::ByteBuffer& buffer) {
-    MessagePtr message = method->make();
-    if (!FromByteBuffer(buffer, message.get())) {
-      return call->End(absl::InvalidArgumentError("the request can't be parsed"));
-    }
-    const std::weak_ptr<CallReactor> watched = call;
-    ServerStream stream(std::make_shared<GrpcCall>(std::move(call)));
-    dispatcher.Post(
-        [this, weak = std::weak_ptr<bool>(alive), path, method, caller, message, watched, stream] {
-          if (weak.expired()) return;
-          Observe(caller, path, *message, watched);
-          const absl::Status allowed = CheckCaller(*method, caller);
-          if (!allowed.ok()) return stream.Finish(allowed);
-          method->handler(caller, message, stream);
-        });
+    Deliver(path, *method, caller, std::move(call), buffer);
   });
+  if (caller.local || (caller.key_id.empty() && WasMember(caller.node_id))) {
+    Enter(caller, /*has_members_place=*/true, reactor);
+    return raw;
+  }
+  dispatcher.Post(
+      [this, weak = std::weak_ptr<bool>(alive), path, method, caller, call = std::move(reactor)] {
+        if (!weak.expired()) Admit(path, *method, caller, call);
+      });
   return raw;
+}
+
+void GrpcServer::Parts::Admit(std::string_view path, const Method& method, const Caller& caller,
+                              const std::shared_ptr<CallReactor>& call) {
+  const absl::Status allowed = CheckCaller(method, caller);
+  if (!allowed.ok()) {
+    Observe(caller, path, *method.make(), call);  // what it asks for is not read
+    return call->End(allowed);
+  }
+  const bool is_one = caller.key_id.empty() && is_member && is_member(caller.node_id);
+  NoteMember(caller.node_id, is_one);
+  Enter(caller, is_one, call);
+}
+
+bool GrpcServer::Parts::WasMember(const NodeId& node) {
+  const std::lock_guard lock(mutex);
+  return were_members.contains(node);
+}
+
+void GrpcServer::Parts::NoteMember(const NodeId& node, bool is_one) {
+  const std::lock_guard lock(mutex);
+  if (is_one) {
+    were_members.insert(node);
+  } else {
+    were_members.erase(node);
+  }
+}
+
+void GrpcServer::Parts::Enter(const Caller& caller, bool has_members_place,
+                              const std::shared_ptr<CallReactor>& call) {
+  absl::StatusOr<CallPlaces::Place> place = places->Take(caller, has_members_place);
+  if (!place.ok()) return call->End(place.status());
+  if (!call->Enter(*place)) return places->GiveBack(*place);
+  if (caller.local) return call->StartReading(std::nullopt);
+  if (caller.key_id.empty()) return call->StartReading(message_limit);
+  const std::weak_ptr<CallReactor> waiting = call;
+  places->Read(caller.key_id, waiting,
+               [waiting, places = places, key_id = caller.key_id, limit = message_limit] {
+                 if (const auto begun = waiting.lock()) return begun->StartReading(limit);
+                 places->EndRead(key_id);
+               });
+}
+
+void GrpcServer::Parts::Deliver(std::string_view path, const Method& method, const Caller& caller,
+                                std::shared_ptr<CallReactor> call, const grpc::ByteBuffer& buffer) {
+  MessagePtr message = method.make();
+  if (!FromByteBuffer(buffer, message.get())) {
+    return call->End(absl::InvalidArgumentError("the request can't be parsed"));
+  }
+  ServerStream stream(std::make_shared<GrpcCall>(call));
+  dispatcher.Post([this, weak = std::weak_ptr<bool>(alive), path, method = &method, caller,
+                   message = std::move(message), call = std::move(call), stream] {
+    if (weak.expired() || !call->TakeUp()) return;
+    Observe(caller, path, *message, call);
+    // Of persons this was asked, and what changed since has ended the call.
+    const bool is_node = caller.key_id.empty();
+    const absl::Status allowed = is_node ? CheckCaller(*method, caller) : absl::OkStatus();
+    if (allowed.ok()) return method->handler(caller, message, stream);
+    NoteMember(caller.node_id, false);
+    stream.Finish(allowed);
+  });
 }
 
 std::unique_ptr<GrpcServer::Parts::Serving> GrpcServer::Parts::Start(
@@ -504,7 +650,8 @@ std::unique_ptr<GrpcServer::Parts::Serving> GrpcServer::Parts::Start(
   return serving;
 }
 
-GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(dispatcher)) {}
+GrpcServer::GrpcServer(Dispatcher& dispatcher, Duration message_limit)
+    : parts_(std::make_unique<Parts>(dispatcher, message_limit)) {}
 
 GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 

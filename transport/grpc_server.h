@@ -2,27 +2,31 @@
 
 // RpcServer over gRPC.
 //
-// Limits: a message may have kMessageBytesMax (peer_channel.h); at most kCallsMax calls are open at
-// once, more are refused with RESOURCE_EXHAUSTED; a stream whose reader falls
-// kStreamBacklogBytesMax behind is ended. Who does not finish the handshake in kHandshakeLimit is
-// closed; how many may be at it is bounded (connection_gate.h).
+// Limits: a message may have kMessageBytesMax (peer_channel.h); how many calls each kind of caller
+// may have open is bounded (call_places.h), more are refused with RESOURCE_EXHAUSTED; a stream
+// whose reader falls kStreamBacklogBytesMax behind is ended. Over TCP a caller without the right to
+// a call is refused before its message is read, and a message that has not come whole within
+// kMessageLimit ends its call. Who does not finish the handshake in kHandshakeLimit is closed; how
+// many may be at it is bounded (connection_gate.h).
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "proto/monotonic_time.h"
 #include "transport/rpc_server.h"
 
 namespace macrame::transport {
 
-inline constexpr int kCallsMax = 512;
 inline constexpr size_t kStreamBacklogBytesMax = 4 * 1024 * 1024;
+inline constexpr Duration kMessageLimit = std::chrono::seconds(10);
 
 class GrpcServer final : public RpcServer {
  public:
-  explicit GrpcServer(Dispatcher& dispatcher);
+  explicit GrpcServer(Dispatcher& dispatcher, Duration message_limit = kMessageLimit);
   // Stops.
   ~GrpcServer() override;
   GrpcServer(const GrpcServer&) = delete;

@@ -77,6 +77,11 @@ class PeerChannel {
   virtual void SetAddresses(std::vector<std::string> addresses) = 0;
   virtual const std::vector<std::string>& addresses() const = 0;
 
+  // Before it is destroyed while those who wait for its answers go on: calls under way end with
+  // `status`, here and now, and are cancelled. But for those whose messages are handed over on the
+  // channel's thread: they end without a word when the channel does.
+  virtual void EndCalls(const absl::Status& status) = 0;
+
   // `done` runs once, on the owner thread. Fails at once with UNAVAILABLE without an address.
   template <typename Request, typename Response>
   CallHandle Call(const Method<Request, Response>& method,

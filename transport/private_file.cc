@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "transport/regular_file.h"
 
 namespace macrame::transport {
 namespace {
@@ -28,10 +29,6 @@ class Fd {
 };
 
 absl::Status CheckMode(const std::string& path, const char* kind, const struct stat& info) {
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ", kind, " ", path, " is not usable: it is not a file"));
-  }
   if ((info.st_mode & 077) != 0) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the ", kind, " ", path, " may be read by other users; run 'chmod 600 ", path, "'"));
@@ -79,27 +76,24 @@ absl::Status WriteFresh(const std::string& path, const std::string& text) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const char* kind) {
-  // A pipe is not waited for: it is no file.
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (fd.get() < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      return absl::NotFoundError(absl::StrCat("there is no ", kind, " at ", path));
-    }
-    return absl::PermissionDeniedError(
-        absl::StrCat("the ", kind, " ", path, " can't be opened: ", std::strerror(errno)));
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  if (absl::IsNotFound(file.status())) {
+    return absl::NotFoundError(absl::StrCat("there is no ", kind, " at ", path));
   }
-  struct stat info {};
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat("the ", kind, " ", file.status().message()));
+  }
   const auto unreadable = [&](const char* why) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ", kind, " ", path, " is not usable: ", why));
   };
-  if (::fstat(fd.get(), &info) != 0) return unreadable(std::strerror(errno));
-  absl::Status mode = CheckMode(path, kind, info);
+  absl::Status mode = CheckMode(path, kind, file->info());
   if (!mode.ok()) return mode;
   std::string text(kPrivateFileBytesMax + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
+    const ssize_t got = ::read(file->fd(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return unreadable(std::strerror(errno));
     if (got == 0) break;

@@ -113,17 +113,20 @@ class RpcServer {
         });
   }
 
-  // Told of each call that reaches its handler, on the owner thread and before it; what it gives
-  // back (null: nothing) is called on the owner thread with how the call ended. Before Start.
+  // Told of each call that reaches its handler, on the owner thread and before it, and of those of
+  // known methods that the next two checks refuse, with an empty request: theirs is not read. What
+  // it gives back (null: nothing) is called on the owner thread with how the call ended. Before
+  // Start.
   using OnEnded = std::function<void(const absl::Status&)>;
   using Observer = std::function<OnEnded(const Caller&, std::string_view method,
                                          const google::protobuf::MessageLite& request)>;
   virtual void SetObserver(Observer observer) = 0;
-  // Who is a member; asked on the owner thread for each call of an Access::kMember method. Without
-  // it nobody is: FAILED_PRECONDITION, "must send a heartbeat first".
+  // Who is a member; asked on the owner thread for each call of another node, before its request is
+  // read: only members may call an Access::kMember method, and they have places of their own.
+  // Without it nobody is: FAILED_PRECONDITION with NOT_READY, which names the caller.
   virtual void SetMemberCheck(std::function<bool(const NodeId&)> is_member) = 0;
   // Whether the key of an access file may do what asks for `needed`, which is never kNobody; asked
-  // on the owner thread. Without it none may. Before Start.
+  // on the owner thread, before the request is read. Without it none may. Before Start.
   using PersonCheck = std::function<absl::Status(const std::string& key_id, Remote needed)>;
   virtual void SetPersonCheck(PersonCheck check) = 0;
   // Calls under way whose key may not do so any more end with what the check says.

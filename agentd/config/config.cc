@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -18,6 +16,7 @@
 #include "agentd/base/web_url.h"
 #include "proto/suggestions.h"
 #include "transport/log_tail.h"
+#include "transport/regular_file.h"
 #include "transport/trust.h"
 #include "transport/unix_socket.h"
 
@@ -305,23 +304,20 @@ absl::Status CheckConfig(const Config& config) {
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
+  auto text = transport::ReadRegularFile(path, kConfigFileBytesMax);
+  if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(absl::StrCat("there is no config file ", path));
   }
-  if (!S_ISREG(info.st_mode) || static_cast<size_t>(info.st_size) > kConfigFileBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a file of at most ", kConfigFileBytesMax, " bytes"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) {
+  if (absl::IsPermissionDenied(text.status())) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, " can't be read: it is the settings of another user's agent; run this ",
                      "as that user or as root, or name a file of your own with --config"));
   }
-  return text.str();
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text.status().message(), "; name agentd's YAML file with --config"));
+  }
+  return text;
 }
 
 std::string FindConfigFile() {

@@ -2,11 +2,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "transport/regular_file.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kKey[] = "cluster_secret_file";
+constexpr size_t kRecordBytesMax = 64 * 1024;
 
 std::string TextOf(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -36,10 +37,9 @@ std::string MembershipRecordPath(const std::string& state_folder) {
 
 std::optional<MembershipRecord> ReadMembershipRecord(const std::string& state_folder) {
   if (state_folder.empty()) return std::nullopt;
-  std::ifstream file(MembershipRecordPath(state_folder), std::ios::binary);
-  if (!file) return std::nullopt;
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto text = transport::ReadRegularFile(MembershipRecordPath(state_folder), kRecordBytesMax);
+  if (!text.ok()) return std::nullopt;
+  const json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   MembershipRecord record{TextOf(object, kKey), TextOf(object, "cluster_name")};
   if (record.secret_file.empty() || record.secret_file[0] != '/') return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -53,15 +54,31 @@ bool IsQuarantined(const v1::NodeCrashes& crashes) {
   return last - first <= kQuarantineWindowMs;
 }
 
+bool WantsCordon(const v1::NodeCrashes& crashes) {
+  if (!IsQuarantined(crashes)) return false;
+  const int count = crashes.crashes_size();
+  for (int i = count - kQuarantineCrashes; i < count; ++i) {
+    if (IsRdma(BackendNamed(crashes.crashes(i).backend()))) return false;
+  }
+  return true;
+}
+
 v1::Reason CrashReason(const v1::NodeCrashes& crashes, const std::string& hostname) {
   const int count = crashes.crashes_size();
   const std::string& backend = crashes.crashes(count - 1).backend();
-  return MakeReason(reasons::kNodeCrashed,
-                    absl::StrCat(hostname, " restarted ",
-                                 count == 1 ? std::string("once") : absl::StrCat(count, " times"),
-                                 " while it held a rank",
-                                 backend.empty() ? "" : absl::StrCat(", last over ", backend)),
-                    crashes.node_id());
+  v1::Reason reason = MakeReason(
+      reasons::kNodeCrashed,
+      absl::StrCat(
+          hostname, " restarted ", count == 1 ? std::string("once") : absl::StrCat(count, " times"),
+          " while it held a rank", backend.empty() ? "" : absl::StrCat(", last over ", backend)),
+      crashes.node_id());
+  if (WantsCordon(crashes)) {
+    reason.set_remedy(
+        "it was cordoned: look for the cause (on a Mac the newest panic-full-DATE.panic in "
+        "/Library/Logs/DiagnosticReports, elsewhere 'journalctl -k -b -1'), then 'clusterctl "
+        "uncordon NODE'");
+  }
+  return reason;
 }
 
 }  // namespace macrame::agentd

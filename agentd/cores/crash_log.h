@@ -2,6 +2,8 @@
 
 // Which machines restarted while they held a rank. One restart is a warning; two within an hour
 // keep a machine off RDMA, because a DMA access outside its mapping takes the whole kernel with it.
+// Two over TCP have another cause, which each further rank would meet again: the machine is
+// cordoned.
 //
 // Pure; the coordinator's. What it knows is replicated as v1::NodeCrashes, so that the next
 // coordinator goes on with it.
@@ -47,6 +49,8 @@ class CrashLog {
 void AddCrash(v1::NodeCrashes& crashes, const std::string& backend, uint64_t unix_ms);
 // Twice within the hour before its last.
 bool IsQuarantined(const v1::NodeCrashes& crashes);
+// Twice within the hour before its last, both times without RDMA.
+bool WantsCordon(const v1::NodeCrashes& crashes);
 // "restarted twice while it held a rank, last over verbs"
 v1::Reason CrashReason(const v1::NodeCrashes& crashes, const std::string& hostname);
 

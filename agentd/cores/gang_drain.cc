@@ -66,7 +66,7 @@ void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& 
   gang.gave_way->limit = leaving->answers_have.value_or(options_.drain_limit);
   const std::string why = leaving->answers_have ? "was drained"
                           : leaving->draining   ? "was about to stop"
-                                                : absl::StrCat("is dedicated to ", leaving->tenant);
+                                                : std::string(kDedicatedWords);
   gang.failure =
       MakeReason(reasons::kNodeLeft,
                  absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which ", why),

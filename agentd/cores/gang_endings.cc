@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/gang_round.h"
@@ -121,6 +122,11 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   const bool is_new = gang.stage == Stage::kReady && (why.code() != gang.failure.code() ||
                                                       why.node_id() != gang.failure.node_id());
   gang.failure = std::move(why);
+  gang.blame.reset();
+  if (TellsOfAnother(gang.failure)) {
+    gang.blame =
+        Gang::Blame{gang.record, round.now, gang.stage == Stage::kStarting, gang.failure.message()};
+  }
   Accuse(round, name, gang);
   gang.failures = is_new ? 1 : gang.failures + 1;
   gang.retry_at = round.now + Backoff(gang.failures);
@@ -229,7 +235,27 @@ void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1:
                               gang.record.plan().backend(), ": ", why.code(), ": ", why.message()),
                  why.node_id());
   fallback.set_evidence(why.evidence());
+  gang.fell_back = true;
   KeepFallback(gang, std::move(fallback));
+}
+
+// A coordinator that ended before it could write why, or ranks that ended for another reason a
+// moment before the probes saw the fault: the plan itself says what the former backend lacks.
+void GangReconciler::NoteLesserBackend(const std::string& name, Gang& gang, const v1::Plan& next) {
+  const v1::Plan& last = gang.record.plan();
+  const bool is_lesser = IsRdma(BackendNamed(last.backend())) && next.assignments_size() > 1 &&
+                         !IsRdma(BackendNamed(next.backend()));
+  if (gang.fell_back || !is_lesser) return;
+  const std::string same = absl::StrCat(last.backend(), " ", last.backend_topology());
+  const v1::Reason* why = nullptr;
+  for (const v1::Rejection& rejection : next.rejections()) {
+    const bool is_same = rejection.subject() == same;
+    const bool is_alike = absl::StartsWith(rejection.subject(), absl::StrCat(last.backend(), " "));
+    if (is_same || (is_alike && why == nullptr)) why = &rejection.reason();
+    if (is_same) break;
+  }
+  // Without one it was not asked for any more.
+  if (why != nullptr) NoteFallback(name, gang, *why, "goes on without");
 }
 
 void GangReconciler::KeepFallback(Gang& gang, v1::Reason fallback) {

@@ -19,9 +19,8 @@ namespace {
 int Nearness(const v1::Reason& reason) {
   const std::string& code = reason.code();
   if (code == reasons::kRankKilled) return 3;
-  if (code == reasons::kPeerLost || code == reasons::kConnectFailed) return 0;
-  if (code == reasons::kRankExited) return TellsOfLink(reason) ? 0 : 1;
-  return 2;
+  if (TellsOfAnother(reason)) return 0;
+  return code == reasons::kRankExited ? 1 : 2;
 }
 
 }  // namespace
@@ -58,8 +57,9 @@ void GangReconciler::NoteProgress(const Round& round, const std::string& name, G
 // A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways
 // that say less: what was killed is named before what complained.
 std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std::string& name,
-                                                   const Gang& gang) const {
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+                                                   const v1::GangRecord& record,
+                                                   bool has_ended) const {
+  for (const v1::Assignment& assignment : record.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
     if (node == nullptr ? InGrace(round.now) : IsReachable(*node)) continue;
     return MakeReason(reasons::kGangLostNode,
@@ -67,16 +67,22 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
                       assignment.node_id());
   }
   std::optional<v1::Reason> found;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+  for (const v1::Assignment& assignment : record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, record.epoch(), assignment);
     if (rank == nullptr || rank->phase() < v1::RANK_PHASE_STOPPING) continue;
     v1::Reason why = rank->failure();
+    // Who was told to stop may see its neighbours, which went first, as stalled.
+    const bool is_sure = rank->phase() == v1::RANK_PHASE_FAILED && !rank->has_stalled();
+    if (has_ended && (why.code().empty() || !is_sure)) continue;
     if (why.code().empty()) {
       why = MakeReason(reasons::kRankExited, absl::StrCat(Place(assignment), " of '", name, "' is ",
                                                           PhaseWord(rank->phase())));
     }
+    if (TellsOfAnother(why)) {
+      why.set_message(absl::StrCat(Place(assignment), " of '", name, "': ", why.message()));
+    }
     why.set_node_id(assignment.node_id());
-    for (const v1::Assignment& other : gang.record.plan().assignments()) {
+    for (const v1::Assignment& other : record.plan().assignments()) {
       // It tells of another: whoever waited says so, the one that stalled can't.
       if (rank->has_stalled() && other.rank() == rank->stalled().rank()) {
         why.set_node_id(other.node_id());
@@ -85,6 +91,40 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
     if (!found.has_value() || Nearness(*found) < Nearness(why)) found = std::move(why);
   }
   return found;
+}
+
+// A rank notices at once that its neighbour is gone; why that one ended comes with the next
+// heartbeat of its own node. A group that can't be formed has another backend waiting for it, and
+// is corrected afterwards alone.
+bool GangReconciler::AwaitsCause(const Round& round, const std::string& name,
+                                 const v1::Reason& failure, Gang& gang) const {
+  if (!TellsOfAnother(failure) || failure.code() == reasons::kConnectFailed) return false;
+  const auto& assignments = gang.record.plan().assignments();
+  const bool have_all_ended =
+      std::all_of(assignments.begin(), assignments.end(), [&](const v1::Assignment& assignment) {
+        const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+        return rank != nullptr && IsOver(rank->phase());
+      });
+  if (have_all_ended) return false;
+  if (!gang.doubt.has_value() || gang.doubt->epoch != gang.record.epoch()) {
+    gang.doubt = Gang::Doubt{gang.record.epoch(), round.now};
+  }
+  return round.now - gang.doubt->since < options_.cause_wait;
+}
+
+void GangReconciler::CorrectBlame(Round& round, const std::string& name, Gang& gang) {
+  if (!gang.blame.has_value()) return;
+  const Gang::Blame& blame = *gang.blame;
+  const bool is_over = round.now - blame.since >= options_.cause_kept || IsServing(gang) ||
+                       gang.failure.message() != blame.told;
+  if (is_over) return gang.blame.reset();
+  std::optional<v1::Reason> cause = FindLoss(round, name, blame.record, /*has_ended=*/true);
+  if (!cause.has_value() || TellsOfAnother(*cause)) return;
+  if (blame.was_starting) NoteOwnFailure(*cause, round.now);
+  gang.failure = *cause;
+  *gang.record.mutable_last_failure() = gang.failure;
+  round.effects.emplace_back(Notify{name, StateOf(gang), blame.record.epoch(), *std::move(cause)});
+  gang.blame.reset();
 }
 
 // A rank that should have been reported by now, or was and is not any more.

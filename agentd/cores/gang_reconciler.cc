@@ -86,6 +86,7 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
     }
     if (!gang.removing) {
       JudgeRivals(round, name, gang);
+      CorrectBlame(round, name, gang);
       Step(round, name, gang);
     }
     Tell(round.effects, name, gang);
@@ -382,6 +383,8 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   }
   if (gang.is_moving) GiveWay(round, name, gang);
   gang.restoring = {};
+  NoteLesserBackend(name, gang, result.plan());
+  gang.fell_back = false;
   v1::GangRecord record;
   record.set_deployment(name);
   gang.epoch_seen = std::max(gang.epoch_seen, term_.value() * kEpochsPerTerm) + 1;
@@ -410,7 +413,8 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
 }
 
 void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& gang) {
-  if (auto loss = FindLoss(round, name, gang); loss.has_value()) {
+  if (auto loss = FindLoss(round, name, gang.record); loss.has_value()) {
+    if (AwaitsCause(round, name, *loss, gang)) return;
     return Fail(round, name, gang, *std::move(loss));
   }
   if (std::exchange(gang.launch_due, false)) {
@@ -427,13 +431,19 @@ void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& 
 
 void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& gang) {
   NoteProgress(round, name, gang);
-  auto failure = FindLoss(round, name, gang);
-  if (!failure.has_value()) failure = FindMissing(round, name, gang);
-  if (!failure.has_value()) failure = FindOverdue(round, name, gang);
-  if (!failure.has_value()) failure = FindMismatch(round, name, gang);
-  if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
   const auto broken = round.view.broken_transports.find(name);
-  if (broken != round.view.broken_transports.end()) {
+  const bool is_broken = broken != round.view.broken_transports.end();
+  auto failure = FindLoss(round, name, gang.record);
+  if (!failure.has_value() || TellsOfAnother(*failure)) {
+    if (auto missing = FindMissing(round, name, gang)) failure = std::move(missing);
+  }
+  const bool awaits_cause = failure.has_value() && AwaitsCause(round, name, *failure, gang);
+  if (awaits_cause && !is_broken) return;
+  if (awaits_cause) failure.reset();
+  if (!failure.has_value() && !awaits_cause) failure = FindOverdue(round, name, gang);
+  if (!failure.has_value() && !awaits_cause) failure = FindMismatch(round, name, gang);
+  if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
+  if (is_broken) {
     NoteFallback(name, gang, broken->second, "goes on without");
     return Fail(round, name, gang, broken->second);
   }

@@ -84,6 +84,10 @@ struct GangReconcilerOptions {
   Duration restore_quiet = std::chrono::seconds(10);
   Duration restore_retry = std::chrono::minutes(5);
   Duration restore_pause_max = std::chrono::hours(1);  // after tries that failed at launch
+  // A gang whose ranks only say that a neighbour is gone waits this long for the report of that
+  // one: two rounds of heartbeats. A report that comes later still corrects what was told.
+  Duration cause_wait = std::chrono::milliseconds(1000);
+  Duration cause_kept = std::chrono::seconds(15);
 };
 
 // One member as the coordinator sees it.
@@ -288,6 +292,21 @@ class GangReconciler {
     v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
     MonotonicTime lowest_phase_since;
     std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
+    // A rank of this epoch lost a neighbour, and no report says why that one ended.
+    struct Doubt {
+      uint64_t epoch = 0;
+      MonotonicTime since;
+    };
+    std::optional<Doubt> doubt;
+    // The gang ended with such words as its cause.
+    struct Blame {
+      v1::GangRecord record;
+      MonotonicTime since;
+      bool was_starting = false;
+      std::string told;
+    };
+    std::optional<Blame> blame;
+    bool fell_back = false;  // a fallback says why the next plan takes another backend
     bool removing = false;
     bool has_served = false;    // some gang of it was ready
     bool has_given_up = false;  // IsFaultOfModel: nothing is launched any more
@@ -378,8 +397,14 @@ class GangReconciler {
   void Evict(Round& round, const std::string& name, Gang& gang, const v1::PlanResult& result);
   void Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why);
   void NoteProgress(const Round& round, const std::string& name, Gang& gang) const;
+  // `has_ended`: its ranks were stopped since, so that only what they say of themselves counts.
   std::optional<v1::Reason> FindLoss(const Round& round, const std::string& name,
-                                     const Gang& gang) const;
+                                     const v1::GangRecord& record, bool has_ended = false) const;
+  // Whether the report that names the cause of this failure may still come.
+  bool AwaitsCause(const Round& round, const std::string& name, const v1::Reason& failure,
+                   Gang& gang) const;
+  // Where a neighbour's words were told as the cause: the report that came since takes their place.
+  void CorrectBlame(Round& round, const std::string& name, Gang& gang);
   std::optional<v1::Reason> FindMissing(const Round& round, const std::string& name,
                                         const Gang& gang) const;
   std::optional<v1::Reason> FindMismatch(const Round& round, const std::string& name,
@@ -393,6 +418,7 @@ class GangReconciler {
   static bool RefuseUnevenSlices(const Round& round, const std::string& name, Gang& gang);
   static void NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
                            std::string_view how);
+  static void NoteLesserBackend(const std::string& name, Gang& gang, const v1::Plan& next);
   static void KeepFallback(Gang& gang, v1::Reason fallback);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, Gang& gang);

@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "proto/rank_words.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
 
@@ -28,14 +30,23 @@ inline bool IsFor(const NodeView& node, const v1::Deployment& wanted) {
   return node.tenant.empty() || node.tenant == wanted.placement().tenant();
 }
 
+// Without the tenant's name: the model that leaves the node is another's, or everybody's.
+inline constexpr char kDedicatedWords[] = "is dedicated to another tenant";
+
 // What a node that gives its ranks away does.
 inline std::string LeavingWords(const NodeView& node) {
   if (node.answers_have) return "is being drained";
-  return node.draining ? "is about to stop" : absl::StrCat("is dedicated to ", node.tenant);
+  return node.draining ? "is about to stop" : kDedicatedWords;
 }
 
 inline bool IsOver(v1::RankPhase phase) {
   return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
+}
+
+// Words about another rank, which is gone or can't be reached: they don't say why.
+inline bool TellsOfAnother(const v1::Reason& reason) {
+  return reason.code() == reasons::kPeerLost || reason.code() == reasons::kConnectFailed ||
+         (reason.code() == reasons::kRankExited && TellsOfLink(reason));
 }
 
 // FNV-1a, 64 bits: the same on every node, and no secret hangs on it.

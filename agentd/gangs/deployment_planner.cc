@@ -26,6 +26,8 @@ struct DeploymentPlanner::Asking {
   size_t waiting = 0;
   bool decided = false;
   bool impatient = false;
+  bool will_try_again = false;
+  MonotonicTime begun;
   std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> answers;
   std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> draft_answers;
   NodeId self;
@@ -141,10 +143,14 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
   auto asking = std::make_shared<Asking>();
   asking->order = std::move(order);
   asking->done = std::move(done);
+  asking->begun = dispatcher_.Now();
   std::vector<NodeId> asked;
   for (const NodeFacts& facts : views_.All()) {
     if (facts.is_self) asking->self = facts.id;
-    if (facts.is_self || facts.state == v1::NODE_STATE_ALIVE) asked.push_back(facts.id);
+    const bool may_answer = facts.state == v1::NODE_STATE_SUSPECT && !asking->order.recovering;
+    if (facts.is_self || facts.state == v1::NODE_STATE_ALIVE || may_answer) {
+      asked.push_back(facts.id);
+    }
   }
   const std::string& draft = asking->order.placement.draft_model();
   asking->waiting = asked.size() * (draft.empty() ? 1 : 2);
@@ -187,7 +193,7 @@ void DeploymentPlanner::Ask(const NodeId& node, const std::string& model, bool m
 }
 
 void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
-  if (asking->decided) return;
+  if (asking->decided || asking->will_try_again) return;
   const bool has_model =
       Choose(asking->answers, asking->order.fingerprint, asking->self) != nullptr;
   // What is recovered goes on without a draft model.
@@ -195,8 +201,23 @@ void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
                          asking->order.placement.draft_model().empty() ||
                          Choose(asking->draft_answers, "", asking->self) != nullptr;
   if (asking->waiting > 0 && !(asking->impatient && has_model && has_draft)) return;
+  absl::StatusOr<PlanOutcome> outcome = Decide(*asking);
+  if (outcome.ok() && outcome->result.has_failure() && MayBecomeReady(*asking)) {
+    asking->will_try_again = true;
+    dispatcher_.PostAfter(kReadinessCheckInterval, [this, asking] {
+      asking->will_try_again = false;
+      DecideIfReady(asking);
+    });
+    return;
+  }
   asking->decided = true;
-  Decide(asking);
+  asking->done(std::move(outcome));
+}
+
+bool DeploymentPlanner::MayBecomeReady(const Asking& asking) const {
+  if (asking.order.recovering) return false;
+  if (dispatcher_.Now() - asking.begun >= kReadyPatience) return false;
+  return asking.waiting > 0 || views_.AwaitsNode();
 }
 
 v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
@@ -275,34 +296,33 @@ void DeploymentPlanner::AddDraftModel(const Asking& asking, v1::PlanRequest* req
   }
 }
 
-void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
-  const v1::ModelDescription* model =
-      Choose(asking->answers, asking->order.fingerprint, asking->self);
-  if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
-  const std::string& draft = asking->order.placement.draft_model();
+absl::StatusOr<PlanOutcome> DeploymentPlanner::Decide(const Asking& asking) {
+  const v1::ModelDescription* model = Choose(asking.answers, asking.order.fingerprint, asking.self);
+  if (model == nullptr) return WorstRefusal(asking.answers, asking.self);
+  const std::string& draft = asking.order.placement.draft_model();
   const bool lacks_draft =
-      !draft.empty() && Choose(asking->draft_answers, "", asking->self) == nullptr;
+      !draft.empty() && Choose(asking.draft_answers, "", asking.self) == nullptr;
   const absl::Status no_draft =
-      lacks_draft ? OfDraft(draft, WorstRefusal(asking->draft_answers, asking->self))
+      lacks_draft ? OfDraft(draft, WorstRefusal(asking.draft_answers, asking.self))
                   : absl::OkStatus();
   // A model that was served already is served without it rather than not at all.
-  if (lacks_draft && !asking->order.recovering) return asking->done(no_draft);
+  if (lacks_draft && !asking.order.recovering) return no_draft;
   ClusterView state;
   FillFromState(replicator_.desired(), state);
-  const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking->order));
-  v1::PlanRequest request = RequestOf(*asking, *model, state, holders);
-  const std::string& requested = asking->order.placement.transport();
+  const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking.order));
+  v1::PlanRequest request = RequestOf(asking, *model, state, holders);
+  const std::string& requested = asking.order.placement.transport();
   const std::string backend = TransportNamed(requested.empty() ? transport_ : requested);
   request.mutable_placement()->set_transport(backend);
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.usable = UsableNodes(request);
   const auto plan = [&](const v1::PlanRequest& of) {
-    return PlanForAllReplicas(of, RoomFor(asking->order), planner::PlanModel(of));
+    return PlanForAllReplicas(of, RoomFor(asking.order), planner::PlanModel(of));
   };
   outcome.result = PlanWithLongerContext(request, plan(request), plan);
   if (outcome.result.failure().code() == reasons::kMemoryShort) {
-    outcome.result = Preempt(request, RoomFor(asking->order), state, std::move(outcome.result));
+    outcome.result = Preempt(request, RoomFor(asking.order), state, std::move(outcome.result));
   }
   const std::string& failed = outcome.result.failure().code();
   if (failed == reasons::kTransportUnavailable || failed == reasons::kRdmaUnavailable) {
@@ -310,15 +330,15 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
     request.mutable_placement()->clear_transport();
     outcome.result = planner::PlanModel(request);
   }
-  const std::map<std::string, v1::Reason> refusals = RefusalsOf(asking->answers, *model);
+  const std::map<std::string, v1::Reason> refusals = RefusalsOf(asking.answers, *model);
   NameNodeRefusals(refusals, &outcome.result);
-  NameHolders(asking->order.deployment, holders, &outcome.result);
+  NameHolders(asking.order.deployment, holders, &outcome.result);
   if (outcome.result.has_plan()) {
     *outcome.result.mutable_plan()->add_reasons() = planner::ServedBy(*model);
     // A plan without them is told of: their answers would have been others.
     for (const NodeFacts& facts : views_.All()) {
-      const auto answer = asking->answers.find(facts.id);
-      const bool has_others = answer != asking->answers.end() && answer->second.ok() &&
+      const auto answer = asking.answers.find(facts.id);
+      const bool has_others = answer != asking.answers.end() && answer->second.ok() &&
                               answer->second->model().fingerprint() != model->fingerprint();
       if (!has_others) continue;
       v1::Reason* left_out = outcome.result.mutable_plan()->add_reasons();
@@ -336,7 +356,7 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   }
   ChooseTransport(by_rank.size() > 1 ? links_.Group(by_rank) : v1::GroupVerdict(), backend,
                   &outcome.result);
-  asking->done(std::move(outcome));
+  return outcome;
 }
 
 }  // namespace macrame::agentd

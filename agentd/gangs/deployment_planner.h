@@ -24,6 +24,13 @@ namespace macrame::agentd {
 // the cluster from planning without it.
 inline constexpr Duration kPlanPatience = std::chrono::seconds(2);
 
+// A plan that is refused while a node can't be used yet (it has just joined, it was not heard for a
+// moment, this coordinator does not hold its lease, it has not answered) waits for it so long from
+// its beginning, and is tried anew each time this interval is over. What is recovered does not: the
+// reconciler asks again by itself.
+inline constexpr Duration kReadyPatience = std::chrono::seconds(10);
+inline constexpr Duration kReadinessCheckInterval = std::chrono::milliseconds(200);
+
 // What a node said of a model is good for a plan of the same load for so long: a deployment that
 // was just written is planned once more, and its nodes were asked a moment ago.
 inline constexpr Duration kAnswerFresh = std::chrono::seconds(1);
@@ -75,9 +82,11 @@ class DeploymentPlanner {
 
  private:
   struct Asking;
-  // Decides when all have answered, or when patience is over and somebody has the model.
+  // Decides when all have answered, or when patience is over and somebody has the model; again for
+  // a refusal, as long as a node may become ready.
   void DecideIfReady(const std::shared_ptr<Asking>& asking);
-  void Decide(const std::shared_ptr<Asking>& asking);
+  bool MayBecomeReady(const Asking& asking) const;
+  absl::StatusOr<PlanOutcome> Decide(const Asking& asking);
   v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model,
                             const ClusterView& state, const std::set<std::string>& holders);
   void AddDraftModel(const Asking& asking, v1::PlanRequest* request) const;

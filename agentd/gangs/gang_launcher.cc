@@ -164,8 +164,11 @@ void GangLauncher::AddDevices(const Launching& launching, int rank, v1::LaunchSp
     spec->set_rendezvous_address(AddressFor(launching, rank, 0, absl::StrCat(kEverywhere, port)));
     return;
   }
+  // Where it is not known at which address the ranks can meet, the way that leads there is tried.
   const std::string ip = transport::RendezvousIpOf(group, rank);
-  if (!ip.empty()) spec->set_rendezvous_address(absl::StrCat(ip, ":", port));
+  spec->set_rendezvous_address(ip.empty()
+                                   ? AddressFor(launching, rank, 0, absl::StrCat(kEverywhere, port))
+                                   : absl::StrCat(ip, ":", port));
 }
 
 v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const {

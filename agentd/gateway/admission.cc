@@ -174,6 +174,11 @@ std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& questi
   return principal;
 }
 
+bool MayGoOn(const Principal& then, const Principal& now, absl::string_view deployment) {
+  return then.key_id == now.key_id && then.tenant == now.tenant &&
+         (deployment.empty() || MaySee(now, deployment, ""));
+}
+
 absl::Status CheckRemoteCall(const std::map<std::string, v1::ApiKey>& keys,
                              const std::string& key_id, Remote needed, uint64_t now_unix_ms) {
   const auto found = keys.find(key_id);

@@ -58,6 +58,8 @@ struct Principal {
   uint32_t requests_per_minute = 0;  // 0: no limit, as with the next two
   uint32_t tokens_per_minute = 0;
   uint32_t concurrent_requests = 0;
+
+  bool operator==(const Principal&) const = default;
 };
 
 // Of a key that was checked, an access file's too.
@@ -74,6 +76,10 @@ struct AccessRefusal {
 std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& question,
                                                     const KeyTable& keys, const AccessRules& rules,
                                                     uint64_t now_unix_ms);
+
+// Whether what was let in as `then`, and asks `deployment` (empty: none yet), may go on as `now`,
+// which the same request would be let in as. Another tenant's prefixes and models end it.
+bool MayGoOn(const Principal& then, const Principal& now, absl::string_view deployment);
 
 // Whether the key of an access file may do what asks for `needed`. KEY_NOT_FOUND (UNAUTHENTICATED)
 // when there is none, it has ended, or it is no access file's; BEYOND_SCOPE (PERMISSION_DENIED).

@@ -62,6 +62,8 @@ class BodyBudget {
   size_t waiting() const { return waiting_.size(); }
   // What one client may have at the most.
   size_t client_max() const { return bytes_max_ / 2; }
+  // What a large one may have at the most.
+  size_t large_body_max() const { return client_max() / 4 * 3; }
 
  private:
   struct Body {

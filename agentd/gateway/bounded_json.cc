@@ -1,5 +1,6 @@
 #include "agentd/gateway/bounded_json.h"
 
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,7 @@ namespace macrame::agentd {
 
 JsonShape ShapeOfJson(absl::string_view text, size_t depth_max) {
   std::vector<size_t> members;  // of each object that is open; arrays have none
-  size_t squares = 0;
+  size_t squares = 0, values = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -20,8 +21,10 @@ JsonShape ShapeOfJson(absl::string_view text, size_t depth_max) {
       }
     } else if (c == '"') {
       in_string = true;
+      if (++values > kJsonValuesMax) return JsonShape::kTooManyValues;
     } else if (c == '{' || c == '[') {
       if (members.size() == depth_max) return JsonShape::kTooDeep;
+      if (++values > kJsonValuesMax) return JsonShape::kTooManyValues;
       members.push_back(0);
     } else if ((c == '}' || c == ']') && !members.empty()) {
       members.pop_back();
@@ -31,6 +34,29 @@ JsonShape ShapeOfJson(absl::string_view text, size_t depth_max) {
     }
   }
   return JsonShape::kFine;
+}
+
+bool HasLongerList(absl::string_view text, size_t depth_max, size_t entries_max) {
+  constexpr size_t kNoList = std::numeric_limits<size_t>::max();
+  std::vector<size_t> commas;  // of each list or object that is open
+  bool is_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_string) {
+      if (c == '\\') ++i;
+      is_string = c != '"';
+    } else if (c == '"') {
+      is_string = true;
+    } else if (c == '[' || c == '{') {
+      if (commas.size() == depth_max) return false;
+      commas.push_back(c == '[' ? 0 : kNoList);
+    } else if ((c == ']' || c == '}') && !commas.empty()) {
+      commas.pop_back();
+    } else if (c == ',' && !commas.empty() && commas.back() != kNoList) {
+      if (++commas.back() >= entries_max) return true;
+    }
+  }
+  return false;
 }
 
 std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max, Json* out) {
@@ -44,6 +70,10 @@ std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_ma
       return BadRequest(
           "The JSON body's objects have too many members: one may have 4,096, several fewer each.",
           "", "json_too_large");
+    case JsonShape::kTooManyValues:
+      return BadRequest(absl::StrCat("The JSON body has more than ", kJsonValuesMax,
+                                     " objects, arrays and strings. Send less in one request."),
+                        "", "json_too_large");
   }
   try {
     *out = Json::parse(text);

@@ -109,11 +109,11 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
   }
 }
 
-// What goes on under keys that were revoked or have expired.
-void EndWithKeys(GatewayState& state) {
+// What goes on although it would not be let in any more.
+void RecheckSessions(GatewayState& state) {
   const std::shared_ptr<const KeyTable> keys = state.access->keys();
   const uint64_t now_unix_ms = GatewayUnixMs();
-  for (HttpSession* session : state.sessions) session->EndWithKey(*keys, now_unix_ms);
+  for (HttpSession* session : state.sessions) session->RecheckAccess(*keys, now_unix_ms);
 }
 
 absl::Status DescribeBindFailure(const GatewayOptions& options, const error_code& error) {
@@ -180,7 +180,7 @@ class Gateway::Impl {
     state_->access->SetOnCheck([weak = std::weak_ptr<GatewayState>(state_)] {
       const std::shared_ptr<GatewayState> state = weak.lock();
       if (state == nullptr) return;
-      net::post(*state->io, [state] { EndWithKeys(*state); });
+      net::post(*state->io, [state] { RecheckSessions(*state); });
     });
     std::promise<void> ended;
     ended_ = ended.get_future();
@@ -212,9 +212,12 @@ class Gateway::Impl {
       error_code ignored;
       for (const auto& acceptor : acceptors) acceptor->close(ignored);
       for (HttpSession* session : state->sessions) session->Abort();
+      if (state->release_pause.has_value()) state->release_pause->cancel();
     });
     if (ended_.wait_for(kStopMs) != std::future_status::ready) state_->io->stop();
     thread_.join();
+    // What it reads belongs to connections.
+    state_->reader.join();
     // Callbacks that were posted too late let go of what they hold.
     state_->io->restart();
     state_->io->poll();

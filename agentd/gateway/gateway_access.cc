@@ -15,17 +15,26 @@ namespace {
 RequestLimits::Time Now() { return std::chrono::steady_clock::now(); }
 
 // The last chunk has the count of an answer's tokens, and does not come where the client left or a
-// node failed: then those count that were sent.
+// node failed: then those count that were sent. An answer that begins again costs as much as the
+// longer of its tries.
 struct AnswerCost {
   TokenCounts counts;
   uint64_t sent = 0;
+  uint64_t before = 0;  // of the tries that were lost
+
+  void BeginAgain() {
+    before = tokens();
+    counts = {};
+    sent = 0;
+  }
 
   void Add(const v1::GenerateChunk& chunk) {
     UpdateCounts(chunk, &counts);
     sent += static_cast<uint64_t>(chunk.token_ids_size());
   }
   uint64_t tokens() const {
-    return counts.prompt_tokens + std::max<uint64_t>(counts.completion_tokens, sent);
+    const uint64_t now = counts.prompt_tokens + std::max<uint64_t>(counts.completion_tokens, sent);
+    return std::max(before, now);
   }
 };
 
@@ -167,10 +176,12 @@ std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateReques
   auto cost = std::make_shared<AnswerCost>();
   return backend_.StartGenerate(
       std::move(request),
-      [cost, on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) {
-        cost->Add(chunk);
-        on_chunk(chunk);
-      },
+      on_chunk.Behind(
+          [cost, on_chunk](const v1::GenerateChunk& chunk) {
+            cost->Add(chunk);
+            on_chunk(chunk);
+          },
+          [cost] { cost->BeginAgain(); }),
       [cost, access = access_, principal = principal_, told](const absl::Status& status) {
         access->AddTokens(principal, cost->tokens());
         told(status);

@@ -44,8 +44,8 @@ class GatewayAccess {
   void SetKeys(std::map<std::string, v1::ApiKey> keys,
                std::map<std::string, v1::TenantLimits> tenants = {});
   std::shared_ptr<const KeyTable> keys() const;
-  // Who ends what goes on under keys that have ended: called when there are other keys, and by
-  // CheckKeys, on the caller's thread. Null: nobody. One gateway.
+  // Who ends what would not be let in any more: called when there are other keys, and by CheckKeys,
+  // on the caller's thread. Null: nobody. One gateway.
   void SetOnCheck(std::function<void()> on_check);
   // Time alone ends keys, too: for whoever does so every second or so.
   void CheckKeys() const;

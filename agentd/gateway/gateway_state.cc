@@ -1,8 +1,28 @@
 #include "agentd/gateway/gateway_state.h"
 
+#include <boost/asio/post.hpp>
 #include <chrono>
 
+#include "transport/memory_release.h"
+
 namespace macrame::agentd {
+namespace {
+
+// Requests that end together are one release.
+constexpr std::chrono::milliseconds kReleasePauseMs{1000};
+
+}  // namespace
+
+void GiveMemoryBackSoon(const std::shared_ptr<GatewayState>& state) {
+  if (state->release_pause.has_value() || state->stopping) return;
+  state->release_pause.emplace(*state->io, kReleasePauseMs);
+  state->release_pause->async_wait([weak = std::weak_ptr<GatewayState>(state)](auto) {
+    const std::shared_ptr<GatewayState> state = weak.lock();
+    if (state == nullptr) return;
+    state->release_pause.reset();
+    if (!state->stopping) boost::asio::post(state->reader, transport::ReleaseFreedMemory);
+  });
+}
 
 void BodyRooms::WakeGiven() {
   for (const BodyBudget::Id id : budget_.TakeGiven()) {

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,6 +52,10 @@ struct GatewayState {
   InferenceBackend* backend = nullptr;
   std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
+  // Reads large bodies, one after the other, beside the io thread (HttpSession::ReadAside).
+  boost::asio::thread_pool reader{1};
+  // Until the memory of requests that ended is given back; empty: there is none.
+  std::optional<boost::asio::steady_timer> release_pause;
   std::unique_ptr<TlsFiles> tls;  // null: plain HTTP alone
   std::set<HttpSession*> sessions;
   bool stopping = false;
@@ -103,6 +109,13 @@ class BodyPlace {
   std::shared_ptr<GatewayState> state_;
   const BodyBudget::Id id_;
 };
+
+// Bodies above this are read beside the io thread, and their memory is given back to the system.
+inline constexpr size_t kLargeBodyBytes = 64 * 1024;
+
+// Gives the memory of requests that have ended back to the system within a second, once for all
+// that end until then.
+void GiveMemoryBackSoon(const std::shared_ptr<GatewayState>& state);
 
 // `prefix` and 32 random hex digits.
 std::string RandomId(const char* prefix);

@@ -4,6 +4,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <functional>
 #include <utility>
 
 #include "agentd/gateway/answer_format.h"
@@ -49,17 +50,24 @@ void GenerationFeed::StartNext() {
     choices_[choice].facts->begun = std::chrono::steady_clock::now();
   }
   const bool once = bounds_.queue_patience.count() == 0;
+  const auto take = [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
+    net::post(*feed->io_, [feed, choice, chunk = v1::GenerateChunk(chunk),
+                           come = std::chrono::steady_clock::now()]() mutable {
+      if (!feed->first_piece_at_ && !chunk.has_progress()) {
+        feed->first_piece_at_ = come;
+      }
+      feed->OnChunk(choice, std::move(chunk), come);
+    });
+  };
+  std::function<void()> begin_again;
+  if (bounds_.is_whole) {
+    begin_again = [feed = shared_from_this(), choice] {
+      net::post(*feed->io_, [feed, choice] { feed->OnAgain(choice); });
+    };
+  }
   choices_[choice].call = backend_.StartGenerate(
       once ? std::move(requests_[choice]) : requests_[choice],
-      [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
-        net::post(*feed->io_, [feed, choice, chunk = v1::GenerateChunk(chunk),
-                               come = std::chrono::steady_clock::now()]() mutable {
-          if (!feed->first_piece_at_ && !chunk.has_progress()) {
-            feed->first_piece_at_ = come;
-          }
-          feed->OnChunk(choice, std::move(chunk), come);
-        });
-      },
+      ChunkCallback(take, std::move(begin_again)),
       [feed = shared_from_this(), choice](absl::Status status) {
         net::post(*feed->io_,
                   [feed, choice, status = std::move(status)] { feed->OnDone(choice, status); });
@@ -131,6 +139,24 @@ void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk,
     ClientGone();
     return;
   }
+  wake_.cancel();
+}
+
+void GenerationFeed::OnAgain(uint32_t choice) {
+  Choice& again = choices_[choice];
+  if (again.facts != nullptr) {
+    const CallFacts::Time begun = again.facts->begun;
+    *again.facts = CallFacts();
+    again.facts->begun = begun;
+  }
+  if (gone_ || over_ || again.done) return;
+  again.begun = false;
+  std::erase_if(events_, [&](const Event& event) {
+    if (event.choice != choice) return false;
+    buffered_bytes_ -= BytesOf(event.chunk);
+    return true;
+  });
+  events_.push_back({EventKind::kAgain, choice, {}, absl::OkStatus()});
   wake_.cancel();
 }
 

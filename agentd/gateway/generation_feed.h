@@ -34,6 +34,7 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   enum class EventKind {
     kChunk,     // `chunk` is set, and a piece of the answer
     kProgress,  // `chunk` tells how far the prompt is
+    kAgain,     // that answer begins again: what came of it so far is dropped
     kDone,      // `status` is set: that answer is over. Nothing follows the last one, nor an error
     kSilence,   // the patience ran out; the answer may still come
     kGone,      // the client left, or fell too far behind (`status` then says so); nothing follows
@@ -52,6 +53,7 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
     // of the request have or had theirs, counted from the last one that came. 0: not at all.
     std::chrono::milliseconds queue_patience{0};
     bool keeps_facts = false;  // for a trace
+    bool is_whole = false;     // the client is sent nothing before the end: answers may begin again
   };
 
   // From the io thread, as all methods. The feed keeps `io` alive for late callbacks. One answer
@@ -91,6 +93,7 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   void StartNext();
   void OnChunk(uint32_t choice, v1::GenerateChunk chunk,
                std::chrono::steady_clock::time_point come);
+  void OnAgain(uint32_t choice);
   void OnDone(uint32_t choice, absl::Status status);
   void EndFacts(Choice& choice, const absl::Status& status);
   // Whether an answer that ended so is tried again.
@@ -128,7 +131,8 @@ class AnswerPatience {
 
   void Hear(const GenerationFeed::Event& event) {
     if (event.kind == GenerationFeed::EventKind::kSilence) return;
-    has_begun_ = has_begun_ || event.kind == GenerationFeed::EventKind::kChunk;
+    has_begun_ = event.kind == GenerationFeed::EventKind::kChunk ||
+                 (has_begun_ && event.kind != GenerationFeed::EventKind::kAgain);
     const bool waits_again = has_begun_ && event.kind == GenerationFeed::EventKind::kProgress &&
                              event.chunk.progress().is_queued();
     if (!waits_again) heard_ = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/beast/http/read.hpp>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,6 +14,7 @@
 #include "agentd/gateway/answer_writers.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/host_policy.h"
+#include "agentd/gateway/read_aside.h"
 #include "agentd/gateway/routes.h"
 #include "agentd/gateway/tenant.h"
 
@@ -22,6 +24,8 @@ namespace {
 // Requests that a client may send ahead while an answer is on its way.
 constexpr size_t kSentAheadBytesMax = 64 * 1024;
 constexpr int kStoppingRetrySeconds = 5;
+// Browsers and proxies send some thirty. Each takes some 70 bytes beside its text.
+constexpr int kHeadFieldsMax = 128;
 // The first byte of a TLS connection; no method begins with it (RFC 8446, 5.1).
 constexpr unsigned char kTlsHandshake = 0x16;
 
@@ -101,6 +105,11 @@ net::awaitable<void> HttpSession::Run() {
       more = co_await ServeOne();
     }
     EndRecord();
+    if (record_.bytes_received > kLargeBodyBytes) GiveMemoryBackSoon(state_);
+    // Nothing of a request stays with a connection that waits for the next one.
+    parser_.reset();
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    copies_place_.reset();
     body_place_.reset();
     limited_.reset();
     own_backend_.reset();
@@ -190,6 +199,11 @@ bool HttpSession::BodyIsUnread() const {
 
 std::optional<ApiError> HttpSession::CheckHead() const {
   const auto& request = parser_->get();
+  if (std::distance(request.begin(), request.end()) > kHeadFieldsMax) {
+    return HttpError(431,
+                     absl::StrCat("The request's head has more than ", kHeadFieldsMax, " fields."),
+                     "head_too_large");
+  }
   const size_t hosts = request.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && request.version() >= 11)) {
     return HttpError(400, "The request must carry one Host header.", "malformed_http");
@@ -311,16 +325,21 @@ net::awaitable<bool> HttpSession::ServeOne() {
 }
 
 net::awaitable<bool> HttpSession::ServeChat() {
-  auto parsed = ParseChatRequest(parser_->get().body(), state_->options.json_depth_max);
+  auto parsed = co_await ReadAside(ParseChatRequest);
   co_return co_await ServeAs(std::move(parsed), AnswerForm::kChat, "chatcmpl-");
 }
 
 net::awaitable<bool> HttpSession::ServeText() {
-  auto parsed = ParseTextRequest(parser_->get().body(), state_->options.json_depth_max);
+  auto parsed = co_await ReadAside(ParseTextRequest);
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   TextRequest& text = std::get<TextRequest>(parsed);
   AnswerHead head = HeadOf(text, "cmpl-");
   head.form = AnswerForm::kText;
+  if (auto fault = CheckModelAccess(head.model)) co_return co_await SendError(*std::move(fault));
+  const size_t answers = text.prompts.size() * text.choices;
+  std::optional<ApiError> no_room = co_await RoomForCopies(
+      (text.choices - 1) * record_.bytes_received + (answers - 1) * text.generate.ByteSizeLong());
+  if (no_room.has_value()) co_return co_await SendError(*std::move(no_room));
   std::vector<v1::GenerateRequest> requests = RequestsOfPrompts(text);
   head.choices = static_cast<uint32_t>(requests.size());
   if (text.echo) {
@@ -330,7 +349,7 @@ net::awaitable<bool> HttpSession::ServeText() {
 }
 
 net::awaitable<bool> HttpSession::ServeEmbeddings() {
-  auto parsed = ParseEmbeddingRequest(parser_->get().body(), state_->options.json_depth_max);
+  auto parsed = co_await ReadAside(ParseEmbeddingRequest);
   co_return co_await ServeInputs(std::move(parsed), AnswerForm::kEmbedding);
 }
 
@@ -369,6 +388,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
+  bounds.is_whole = !stream;
   for (v1::GenerateRequest& request : requests) request.set_progress(true);
   // The others wait behind it, and behind one another.
   requests.front().set_queue_limit_ms(static_cast<uint32_t>(options.queue_limit.count()));

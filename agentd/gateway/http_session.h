@@ -14,6 +14,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,8 +62,9 @@ class HttpSession {
   boost::asio::awaitable<void> Run();
   // Closes the connection; Run ends soon after.
   void Abort();
-  // Ends the request under way when its key is no longer in force; so the connection.
-  void EndWithKey(const KeyTable& keys, uint64_t now_unix_ms);
+  // Decides again on the request under way, by what its client sent with it. Ends it, and so the
+  // connection, when it would not be let in any more; what is left of its rights counts from here.
+  void RecheckAccess(const KeyTable& keys, uint64_t now_unix_ms);
   // Whose it is, and whether anything is done for it.
   ConnectionView View() const { return {address_, is_waiting_, waiting_since_}; }
   // It was closed for another: it has no place any more.
@@ -121,7 +123,8 @@ class HttpSession {
   // on this machine.
   bool IsOwnPage() const;
   // The connection's other end is a program of somebody whom this agent obeys on its socket.
-  bool IsOfObeyedUser() const;
+  bool IsOfObeyedUser();
+  bool FindObeyedUser() const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -144,9 +147,21 @@ class HttpSession {
   boost::asio::awaitable<bool> SecureIfAsked();
   bool IsFromLoopback() const;
   // http_session_body.cc
+  // Until a body of so many bytes has a place among all, for as long as others are waited for.
+  boost::asio::awaitable<bool> AwaitRoom(std::optional<BodyPlace>* place, size_t bytes);
   boost::asio::awaitable<bool> AwaitBodyRoom();
+  // Each of several answers has the whole request: so many bytes beside the body. Nothing: there is
+  // room for them.
+  boost::asio::awaitable<std::optional<ApiError>> RoomForCopies(size_t bytes);
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
+  // read_aside.h: what `read` makes of the body and of how deep it may be: here when that is small,
+  // else on the thread for large ones, so that nobody else waits for it. It touches nothing else of
+  // this session.
+  template <typename Result>
+  boost::asio::awaitable<Result> ReadAside(Result (*read)(absl::string_view body, size_t depth));
+  template <typename Result>
+  boost::asio::awaitable<Result> ReadAside(std::function<Result(absl::string_view, size_t)> read);
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
   boost::asio::awaitable<bool> WriteStreamHead(std::string content_type, HeaderFields more = {});
   // One piece of a stream, framed as the client's HTTP version wants it.
@@ -170,6 +185,8 @@ class HttpSession {
   std::optional<ApiError> CheckHead() const;
   // `may_be_untold`: programs that name no type, or just bytes, send JSON all the same.
   std::optional<ApiError> CheckContentType(bool may_be_untold) const;
+  // What decides on the request under way. Its texts are the parser's and `path`'s.
+  AccessQuestion QuestionOf(const std::string& path) const;
   // Whether the request may come, and as whom (principal, limits). An error is to be sent.
   std::optional<ApiError> CheckAccess(const std::string& path);
   // Whether its key has something left of its limits; it counts from here on.
@@ -214,9 +231,12 @@ class HttpSession {
   std::optional<TracedRequest> traced_;  // of a trace, which may be none that is sampled
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
+  std::optional<bool> is_of_obeyed_user_;        // once it was looked at
   std::optional<PrincipalBackend> own_backend_;  // of the request's principal
+  bool by_own_page_ = false;                     // it was let in as the own page's
   std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
   std::optional<BodyPlace> body_place_;          // of the body that is received or answered
+  std::optional<BodyPlace> copies_place_;        // of its copies, where several answers are wanted
   HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
   std::string asked_model_;                      // as the body names it

@@ -35,7 +35,8 @@ Asker HttpSession::WhoAsks() const {
   if (!principal.key_id.empty()) return AskerOfKey(principal.tenant, principal.key_id);
   const auto& request = parser_->get();
   return AskerOfText(
-      ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])));
+      ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
+      IsFromLoopback() ? "" : absl::string_view(address_));
 }
 
 void HttpSession::NoteRefused(const ApiError& error, const std::string& key_id) const {
@@ -55,7 +56,12 @@ bool HttpSession::IsFromLoopback() const {
   return !gone && PlainAddress(remote.address()).is_loopback();
 }
 
-bool HttpSession::IsOfObeyedUser() const {
+bool HttpSession::IsOfObeyedUser() {
+  if (!is_of_obeyed_user_.has_value()) is_of_obeyed_user_ = FindObeyedUser();
+  return *is_of_obeyed_user_;
+}
+
+bool HttpSession::FindObeyedUser() const {
   const GatewayOptions& options = state_->options;
   if (!options.peer_user && !TellsPeerUsers()) return true;
   beast::error_code error, own_error;
@@ -67,22 +73,29 @@ bool HttpSession::IsOfObeyedUser() const {
   return user.has_value() && IsObeyedUser(*user, options.orders_group);
 }
 
-std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
+AccessQuestion HttpSession::QuestionOf(const std::string& path) const {
   const auto& request = parser_->get();
-  if (request.count(http::field::authorization) > 1 || request.count("x-api-key") > 1) {
-    return HttpError(400, "The request carries more than one API key.", "malformed_http");
-  }
   AccessQuestion question;
   question.method = Plain(request.method_string());
   question.path = path;
   question.authorization = Plain(request[http::field::authorization]);
   question.x_api_key = Plain(request["x-api-key"]);
   question.from_loopback = IsFromLoopback();
+  return question;
+}
+
+std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
+  const auto& request = parser_->get();
+  if (request.count(http::field::authorization) > 1 || request.count("x-api-key") > 1) {
+    return HttpError(400, "The request carries more than one API key.", "malformed_http");
+  }
+  AccessQuestion question = QuestionOf(path);
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
   // It matters to whoever needs no key alone.
-  question.by_own_page = keys->empty() && question.from_loopback &&
-                         IsForOwnPage(question.method, path) && IsOwnPage() && IsOfObeyedUser();
+  by_own_page_ = keys->empty() && question.from_loopback && IsForOwnPage(question.method, path) &&
+                 IsOwnPage() && IsOfObeyedUser();
+  question.by_own_page = by_own_page_;
   auto answer = DecideAccess(question, *keys, rules, GatewayUnixMs());
   if (auto* refusal = std::get_if<AccessRefusal>(&answer)) {
     access_headers_ = std::move(refusal->headers);
@@ -93,12 +106,21 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   return std::nullopt;
 }
 
-void HttpSession::EndWithKey(const KeyTable& keys, uint64_t now_unix_ms) {
+void HttpSession::RecheckAccess(const KeyTable& keys, uint64_t now_unix_ms) {
   if (!own_backend_.has_value()) return;
-  const std::string& key_id = own_backend_->principal().key_id;
-  if (key_id.empty() || keys.IsInForce(key_id, now_unix_ms)) return;
-  spdlog::info("gateway: request {} ends with its key {}", request_id_, key_id);
-  Abort();
+  const Principal& then = own_backend_->principal();
+  const std::string path = Path();
+  AccessQuestion question = QuestionOf(path);
+  question.by_own_page = by_own_page_ && keys.empty();
+  const AccessRules rules{state_->options.keys_required, state_->options.open};
+  auto answer = DecideAccess(question, keys, rules, now_unix_ms);
+  auto* now = std::get_if<Principal>(&answer);
+  if (now == nullptr || !MayGoOn(then, *now, DeploymentOfReplica(record_.model))) {
+    spdlog::info("gateway: request {} ends: it would not be let in any more (key '{}')",
+                 request_id_, then.key_id);
+    return Abort();
+  }
+  if (*now != then) own_backend_.emplace(*state_->backend, state_->access, std::move(*now));
 }
 
 std::optional<ApiError> HttpSession::CheckLimits() {

@@ -148,6 +148,11 @@ net::awaitable<bool> HttpSession::CollectAnswer(
     }
     if (event.kind == EventKind::kProgress) continue;
     Collected& choice = choices.at(event.choice);
+    if (event.kind == EventKind::kAgain) {
+      bytes -= choice.bytes();
+      choice = Collected();
+      continue;
+    }
     if (event.kind == EventKind::kDone) {
       if (!event.status.ok()) co_return co_await SendFailureOf(event.choice, event.status, head);
       if (is_embedding && choice.bytes() == 0) {

@@ -62,29 +62,50 @@ struct HttpSession::BodyWatch : std::enable_shared_from_this<BodyWatch> {
   bool is_too_slow = false;
 };
 
-net::awaitable<bool> HttpSession::AwaitBodyRoom() {
-  const auto announced = parser_->content_length();
-  const size_t bytes_max = state_->options.body_bytes_max;
-  const size_t bytes = announced.has_value() ? std::min<size_t>(*announced, bytes_max) : bytes_max;
+net::awaitable<bool> HttpSession::AwaitRoom(std::optional<BodyPlace>* place, size_t bytes) {
   const std::string& key_id = own_backend_->principal().key_id;
   BodyBudget::Sender sender;
   sender.client = key_id.empty() ? address_ : absl::StrCat("key ", key_id);
   sender.is_keyless = key_id.empty() && !IsFromLoopback();
-  body_place_.emplace(state_, sender, bytes);
+  place->emplace(state_, sender, bytes);
   net::steady_timer pause(*state_->io);
   const Clock::time_point until = Clock::now() + state_->options.body_wait_ms;
-  state_->bodies.Await(body_place_->id(), &pause);
-  while (!body_place_->HasRoom() && Clock::now() < until && !state_->stopping && !has_left_) {
+  state_->bodies.Await((*place)->id(), &pause);
+  while (!(*place)->HasRoom() && Clock::now() < until && !state_->stopping && !has_left_) {
     pause.expires_after(std::min<Clock::duration>(kBodyStepMs, until - Clock::now()));
     co_await pause.async_wait(kAwait);
   }
-  state_->bodies.StopWaiting(body_place_->id());
+  state_->bodies.StopWaiting((*place)->id());
+  if ((*place)->HasRoom()) co_return true;
+  place->reset();
+  co_return false;
+}
+
+net::awaitable<bool> HttpSession::AwaitBodyRoom() {
+  const auto announced = parser_->content_length();
+  const size_t bytes_max = state_->options.body_bytes_max;
+  const size_t bytes = announced.has_value() ? std::min<size_t>(*announced, bytes_max) : bytes_max;
+  const bool has_room = co_await AwaitRoom(&body_place_, bytes);
   if (has_left_ || state_->stopping) co_return false;
-  if (body_place_->HasRoom()) co_return true;
-  body_place_.reset();
+  if (has_room) co_return true;
   keep_alive_ = false;
   co_await SendError(NoRoom(state_->options.bodies_bytes_max));
   co_return false;
+}
+
+net::awaitable<std::optional<ApiError>> HttpSession::RoomForCopies(size_t bytes) {
+  if (bytes <= kSmallBodyBytes) co_return std::nullopt;
+  const size_t most = state_->bodies.budget().large_body_max();
+  if (bytes + record_.bytes_received > most) {
+    co_return HttpError(413,
+                        absl::StrCat("The answers that are asked for need ", bytes >> 20,
+                                     " MiB of copies of the request; with it they may take ",
+                                     most >> 20, " MiB. Ask for fewer at once ('n', 'prompt')."),
+                        "body_too_large");
+  }
+  const bool has_room = co_await AwaitRoom(&copies_place_, bytes);
+  if (has_room) co_return std::nullopt;
+  co_return NoRoom(state_->options.bodies_bytes_max);
 }
 
 net::awaitable<bool> HttpSession::ReadBody() {

@@ -14,6 +14,7 @@
 #include "agentd/gateway/messages_request.h"
 #include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/ollama_request.h"
+#include "agentd/gateway/read_aside.h"
 #include "agentd/gateway/response_answer.h"
 #include "agentd/gateway/response_request.h"
 #include "agentd/gateway/routes.h"
@@ -84,6 +85,15 @@ std::variant<std::string, ApiError> ModelNamed(absl::string_view body, size_t js
   return BadRequest("'model' is missing.", "model", "missing_required_parameter");
 }
 
+std::variant<EmbeddingRequest, ApiError> ReadOllamaEmbed(absl::string_view body, size_t depth) {
+  return ParseOllamaEmbed(body, depth, /*is_older=*/false);
+}
+
+std::variant<EmbeddingRequest, ApiError> ReadOllamaEmbeddings(absl::string_view body,
+                                                              size_t depth) {
+  return ParseOllamaEmbed(body, depth, /*is_older=*/true);
+}
+
 }  // namespace
 
 net::awaitable<bool> HttpSession::ServeAs(std::variant<ChatRequest, ApiError> parsed,
@@ -99,6 +109,10 @@ net::awaitable<bool> HttpSession::ServeAs(std::variant<ChatRequest, ApiError> pa
     const ServedModel* model = FindModel(models, DeploymentOfReplica(head.model));
     if (model != nullptr) head.context_length = model->context_length;
   }
+  if (auto fault = CheckModelAccess(head.model)) co_return co_await SendError(*std::move(fault));
+  std::optional<ApiError> no_room =
+      co_await RoomForCopies((chat.choices - 1) * record_.bytes_received);
+  if (no_room.has_value()) co_return co_await SendError(*std::move(no_room));
   co_return co_await Answer(std::move(head), RequestsOfChoices(chat.generate, chat.choices),
                             chat.stream);
 }
@@ -115,22 +129,20 @@ net::awaitable<bool> HttpSession::ServeInputs(std::variant<EmbeddingRequest, Api
 }
 
 net::awaitable<bool> HttpSession::ServeDialect(RouteKind kind) {
-  const std::string& body = parser_->get().body();
-  const size_t depth = state_->options.json_depth_max;
   if (kind == RouteKind::kMessages) {
-    auto parsed = ParseMessagesRequest(body, depth);
+    auto parsed = co_await ReadAside(ParseMessagesRequest);
     co_return co_await ServeAs(std::move(parsed), AnswerForm::kMessage, "msg_");
   }
   if (kind == RouteKind::kCountTokens) {
-    auto parsed = ParseCountTokensRequest(body, depth);
+    auto parsed = co_await ReadAside(ParseCountTokensRequest);
     co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokenCount, "tok_");
   }
   if (kind == RouteKind::kTokenize) {
-    auto parsed = ParseTokenizeRequest(body, depth);
+    auto parsed = co_await ReadAside(ParseTokenizeRequest);
     co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokens, "tok_");
   }
   if (kind == RouteKind::kDetokenize) {
-    auto parsed = ParseDetokenizeRequest(body, depth);
+    auto parsed = co_await ReadAside(ParseDetokenizeRequest);
     co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokenText, "tok_");
   }
   if (kind == RouteKind::kResponses) co_return co_await ServeResponse();
@@ -138,10 +150,8 @@ net::awaitable<bool> HttpSession::ServeDialect(RouteKind kind) {
 }
 
 net::awaitable<bool> HttpSession::ServeResponse() {
-  const std::string& body = parser_->get().body();
-  const size_t depth = state_->options.json_depth_max;
   const std::string tenant = WhoAsks().tenant;
-  const std::string previous = PreviousResponseOf(body, depth);
+  const std::string previous = co_await ReadAside(PreviousResponseOf);
   StoredAnswers& answers = state_->access->answers();
   const bool may_store = answers.MayStore(tenant);
   const uint64_t begun = answers.Begin();
@@ -151,7 +161,12 @@ net::awaitable<bool> HttpSession::ServeResponse() {
     if (!found.has_value()) co_return co_await SendError(NotStored(previous, may_store, true));
     turn = *std::move(found);
   }
-  auto parsed = ParseResponseRequest(body, depth, turn.messages, may_store);
+  // Made before it is waited for: no lambda stands in this coroutine's frame.
+  std::function<std::variant<ResponseRequest, ApiError>(absl::string_view, size_t)> read =
+      [&turn, may_store](absl::string_view body, size_t depth) {
+        return ParseResponseRequest(body, depth, turn.messages, may_store);
+      };
+  auto parsed = co_await ReadAside(std::move(read));
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   ResponseRequest& request = std::get<ResponseRequest>(parsed);
   AnswerHead head = HeadOf(request.chat, "resp_");
@@ -207,17 +222,17 @@ net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
 }
 
 net::awaitable<bool> HttpSession::ServeOllama(RouteKind kind) {
-  const std::string& body = parser_->get().body();
-  const size_t depth = state_->options.json_depth_max;
   if (kind == RouteKind::kOllamaShow) co_return co_await ServeOllamaModel();
   if (kind == RouteKind::kOllamaEmbed || kind == RouteKind::kOllamaEmbeddings) {
     const bool is_older = kind == RouteKind::kOllamaEmbeddings;
-    auto parsed = ParseOllamaEmbed(body, depth, is_older);
+    const auto read = is_older ? ReadOllamaEmbeddings : ReadOllamaEmbed;
+    auto parsed = co_await ReadAside(read);
     const AnswerForm form = is_older ? AnswerForm::kOllamaEmbedding : AnswerForm::kOllamaEmbed;
     co_return co_await ServeInputs(std::move(parsed), form);
   }
   const bool is_chat = kind == RouteKind::kOllamaChat;
-  auto parsed = is_chat ? ParseOllamaChat(body, depth) : ParseOllamaGenerate(body, depth);
+  const auto read = is_chat ? ParseOllamaChat : ParseOllamaGenerate;
+  auto parsed = co_await ReadAside(read);
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   OllamaRequest& request = std::get<OllamaRequest>(parsed);
   const AnswerForm form = is_chat ? AnswerForm::kOllamaChat : AnswerForm::kOllamaText;
@@ -300,7 +315,7 @@ net::awaitable<ModelAbilities> HttpSession::AbilitiesOf(std::string model) {
 }
 
 net::awaitable<bool> HttpSession::ServeOllamaModel() {
-  auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
+  auto named = co_await ReadAside(ModelNamed);
   if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
   const std::string& id = std::get<std::string>(named);
   const std::vector<ServedModel> models = state_->options.aliases.WithAliases(Backend());

@@ -8,12 +8,16 @@
 // is done elsewhere and told through the callbacks.
 
 #include <chrono>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,16 +71,52 @@ class GenerateCall {
   virtual CallRoute Route() const { return {}; }
 };
 
+// Takes the chunks of an answer, and perhaps the word that the answer begins again: its gang was
+// lost, another one is asked, and what came so far is dropped. A client that was sent some of the
+// answer can't take it again: such a callback is made of chunks alone. Neither comes while the
+// other is under way.
+class ChunkCallback {
+ public:
+  ChunkCallback() = default;
+  ChunkCallback(std::nullptr_t) {}
+  template <typename Take>
+  requires(!std::same_as<std::remove_cvref_t<Take>, ChunkCallback> &&
+           std::invocable<Take&, const v1::GenerateChunk&>)
+      ChunkCallback(Take take, std::function<void()> begin_again = nullptr)
+      : take_(std::move(take)), begin_again_(std::move(begin_again)) {}
+
+  void operator()(const v1::GenerateChunk& chunk) const { take_(chunk); }
+  explicit operator bool() const { return static_cast<bool>(take_); }
+  bool can_begin_again() const { return static_cast<bool>(begin_again_); }
+  void BeginAgain() const { begin_again_(); }
+
+  // `take` in front of this one, to which it passes chunks on by itself. It can begin again if this
+  // one can, and is told so first.
+  template <typename Take>
+  ChunkCallback Behind(Take take, std::function<void()> begin_again = nullptr) const {
+    if (!can_begin_again()) return ChunkCallback(std::move(take));
+    return ChunkCallback(std::move(take), [first = std::move(begin_again), then = begin_again_] {
+      if (first) first();
+      then();
+    });
+  }
+
+ private:
+  std::function<void(const v1::GenerateChunk& chunk)> take_;
+  std::function<void()> begin_again_;
+};
+
 class InferenceBackend {
  public:
-  using ChunkCallback = std::function<void(const v1::GenerateChunk& chunk)>;
+  using ChunkCallback = agentd::ChunkCallback;
   using DoneCallback = std::function<void(absl::Status status)>;
 
   virtual ~InferenceBackend() = default;
 
   // Starts an answer. The callbacks come from any thread, never two at once, and possibly before
   // StartGenerate has returned: on_chunk for each piece in order, then on_done exactly once. Chunks
-  // of `progress` come before and between the pieces, and are none.
+  // of `progress` come before and between the pieces, and are none. A callback that can begin again
+  // may be told so before on_done: the pieces then come from the first one on.
   //
   // Errors carry a Reason (proto/reasons.h) and are told through on_done:
   //   NOT_FOUND           MODEL_NOT_LOADED: no deployment of this name

@@ -24,7 +24,10 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 constexpr absl::string_view kUnnamed = "another tenant's model";
+constexpr absl::string_view kUnnamedTenant = "another tenant";
 constexpr absl::string_view kModelEvents = "model";
+// The label of what is counted without a key (agentd/metrics/metric_names.h).
+constexpr absl::string_view kNoKey = "none";
 
 std::string DeploymentIn(absl::string_view name) { return DeploymentOfReplica(std::string(name)); }
 
@@ -80,6 +83,16 @@ std::optional<std::string> LabelOf(absl::string_view labels, absl::string_view n
     value += labels[i];
   }
   return value;
+}
+
+// What others' keys are called and how much they ask is told to nobody who does not know all.
+bool IsOwnKey(const Principal& principal, const std::string& key) {
+  return key == kNoKey || key == principal.key_id;
+}
+
+// Whether a page of metrics, in any of its formats, may have figures of keys.
+bool TellsOfKeys(const std::string& text) {
+  return absl::StrContains(text, "key=\"") || absl::StrContains(text, "\"key\"");
 }
 
 }  // namespace
@@ -166,6 +179,16 @@ bool KnownModels::Mentions(const std::string& text) const {
   });
 }
 
+bool KnownModels::MentionsIn(const v1::Reason& reason) const {
+  return Mentions(reason.message()) || Mentions(reason.remedy()) || Mentions(reason.evidence());
+}
+
+void KnownModels::Unname(v1::Reason* reason) const {
+  reason->set_message(Unnamed(reason->message()));
+  reason->set_remedy(Unnamed(reason->remedy()));
+  reason->set_evidence(Unnamed(reason->evidence()));
+}
+
 std::string KnownModels::Unnamed(const std::string& text) const {
   std::string told = text;
   for (const std::string& name : Hidden()) {
@@ -190,9 +213,7 @@ bool KnownModels::IsHidden(const Message& message) const {
   if (const auto* event = As<v1::Event>(message)) {
     return event->kind() == kModelEvents && !KnowsOf(event->subject());
   }
-  if (const auto* reason = As<v1::Reason>(message)) {
-    return Mentions(reason->message()) || Mentions(reason->remedy());
-  }
+  if (const auto* reason = As<v1::Reason>(message)) return MentionsIn(*reason);
   // What stood there for its deployment alone: no node has files of it.
   if (const auto* entry = As<v1::ModelEntry>(message)) {
     return entry->node_ids_size() == 0 &&
@@ -202,14 +223,21 @@ bool KnownModels::IsHidden(const Message& message) const {
 }
 
 void KnownModels::FilterText(Message* message) const {
+  const auto keep_known = [&](google::protobuf::RepeatedPtrField<std::string>* names) {
+    names->erase(std::remove_if(names->begin(), names->end(),
+                                [&](const std::string& name) { return !Knows(name); }),
+                 names->end());
+  };
   if (auto* result = const_cast<v1::PlanResult*>(As<v1::PlanResult>(*message))) {
-    auto& evicted = *result->mutable_evicted();
-    evicted.erase(std::remove_if(evicted.begin(), evicted.end(),
-                                 [&](const std::string& name) { return !Knows(name); }),
-                  evicted.end());
+    keep_known(result->mutable_evicted());
+  } else if (auto* paused =
+                 const_cast<v1::PauseClusterResponse*>(As<v1::PauseClusterResponse>(*message))) {
+    keep_known(paused->mutable_models());
+  } else if (auto* marks = const_cast<v1::NodeMarks*>(As<v1::NodeMarks>(*message))) {
+    const bool is_others = !marks->tenant().empty() && marks->tenant() != principal_.tenant;
+    if (is_others) marks->set_tenant(std::string(kUnnamedTenant));
   } else if (auto* reason = const_cast<v1::Reason*>(As<v1::Reason>(*message))) {
-    reason->set_message(Unnamed(reason->message()));
-    reason->set_remedy(Unnamed(reason->remedy()));
+    Unname(reason);
   } else if (auto* rejection = const_cast<v1::Rejection*>(As<v1::Rejection>(*message))) {
     rejection->set_subject(Unnamed(rejection->subject()));
   } else if (auto* event = const_cast<v1::Event*>(As<v1::Event>(*message))) {
@@ -275,26 +303,23 @@ absl::Status KnownModels::Filter(const absl::Status& status, const std::string& 
     return others.Filter(status);
   }
   v1::Reason reason = ReasonOf(status);
-  if (!Mentions(reason.message()) && !Mentions(reason.remedy()) &&
-      !Mentions(std::string(status.message()))) {
-    return status;
-  }
-  reason.set_message(Unnamed(reason.message()));
-  reason.set_remedy(Unnamed(reason.remedy()));
+  if (!MentionsIn(reason) && !Mentions(std::string(status.message()))) return status;
+  Unname(&reason);
   return ReasonStatus(status.code(), reason);
 }
 
 bool KnownModels::KnowsSeries(absl::string_view labels) const {
   for (const absl::string_view name : {"model", "model_name"}) {
     const std::optional<std::string> model = LabelOf(labels, name);
-    if (model.has_value() && !IsKnownSeries(*model)) return false;
+    if (model.has_value() && owners_ != nullptr && !IsKnownSeries(*model)) return false;
   }
-  return true;
+  const std::optional<std::string> key = LabelOf(labels, "key");
+  return !key.has_value() || IsOwnKey(principal_, *key);
 }
 
 // A family whose series are all left out goes with its head, as one that has none yet.
 std::string KnownModels::FilterMetrics(const std::string& page) const {
-  if (Hidden().empty()) return page;
+  if (knows_all_ || (Hidden().empty() && !TellsOfKeys(page))) return page;
   if (absl::StartsWith(page, "{")) return FilterJson(page);
   std::string told, head;
   size_t series = 0, kept = 0;
@@ -323,7 +348,7 @@ std::string KnownModels::FilterMetrics(const std::string& page) const {
 
 std::string KnownModels::FilterJson(const std::string& text) const {
   using Json = nlohmann::ordered_json;
-  if (Hidden().empty()) return text;
+  if (knows_all_ || (Hidden().empty() && !TellsOfKeys(text))) return text;
   Json all = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_object()) return text;
   const auto is_known = [&](const Json& one) {
@@ -331,9 +356,12 @@ std::string KnownModels::FilterJson(const std::string& text) const {
     const Json& named = one.contains("labels") ? one["labels"] : one;
     for (const char* field : {"model", "model_name"}) {
       if (!named.is_object() || !named.contains(field) || !named[field].is_string()) continue;
+      if (owners_ == nullptr) continue;
       if (!IsKnownSeries(named[field].get_ref<const std::string&>())) return false;
     }
-    return true;
+    if (&named == &one || !named.is_object() || !named.contains("key")) return true;
+    return !named["key"].is_string() ||
+           IsOwnKey(principal_, named["key"].get_ref<const std::string&>());
   };
   const auto keep_known = [&](Json& list) {
     const size_t before = list.size();

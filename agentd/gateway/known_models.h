@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/admission.h"
 #include "agentd/gateway/inference_backend.h"
+#include "macrame/v1/common.pb.h"
 
 namespace macrame::agentd {
 
@@ -65,8 +66,8 @@ class KnownModels {
   std::vector<std::string> Usable() const;
 
   // What may be told of a message: deployments, ranks, events and profiles of others are left out,
-  // and so are reasons that name them. In other texts others' models have no name. Answers of
-  // models and logs are left as they are.
+  // and so are reasons that name them. In other texts others' models have no name, and no node is
+  // said to be for another tenant by name. Answers of models and logs are left as they are.
   void Filter(google::protobuf::Message* message) const;
   // Texts of models or of logs.
   static bool IsLeftAlone(const google::protobuf::Message& message);
@@ -84,6 +85,8 @@ class KnownModels {
   bool IsKnownSeries(const std::string& model) const;
   bool Mentions(const std::string& text) const;
   std::string Unnamed(const std::string& text) const;
+  bool MentionsIn(const v1::Reason& reason) const;
+  void Unname(v1::Reason* reason) const;
   bool IsHidden(const google::protobuf::Message& message) const;
   void FilterText(google::protobuf::Message* message) const;
   bool KnowsSeries(absl::string_view labels) const;

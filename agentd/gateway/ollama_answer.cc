@@ -132,6 +132,8 @@ std::string OllamaProcessesBody(const std::vector<ServedModel>& models) {
 std::string OllamaModelBody(const ServedModel& model, const ModelAbilities& abilities) {
   ordered_json body;
   body["modified_at"] = UtcTime(model.created_unix_seconds);
+  // Readers with strict fields want these; the gateway has no Modelfile.
+  for (const char* field : {"modelfile", "parameters", "template"}) body[field] = "";
   body["details"] = Details();
   body["model_info"] = {{"general.architecture", "macrame"},
                         {"general.basename", model.id},

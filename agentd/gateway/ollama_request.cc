@@ -93,8 +93,10 @@ class OllamaReader : public ChatTranslation {
     }
     if (const Json* dimensions = Field("dimensions")) embed["dimensions"] = *dimensions;
     const Json* truncate = Field("truncate");
-    if (truncate != nullptr && *truncate != false) {
-      Refuse("truncate", "inputs are never cut; a longer one than the context is an error");
+    // True is Ollama's default, which clients repeat. An input that is longer than the context is
+    // an error all the same: what was left out of a text would be missing in silence.
+    if (truncate != nullptr && !truncate->is_boolean() && !truncate->is_null()) {
+      MustBe("truncate", "true or false");
     }
     NoteUnknown(kEmbedFields);
     if (const Json* options = Field("options")) {

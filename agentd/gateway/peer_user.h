@@ -11,12 +11,14 @@
 
 namespace macrame::agentd {
 
-// Whether this system tells it. Linux does, in /proc/net/tcp. What macOS has for it is no interface
-// that programs may rely on: there, whoever has an account is taken for the agent's user.
+// Whether this system tells it. Linux does, in /proc/net/tcp; macOS in what lsof reads (libproc),
+// an interface that may change: where a connection of this process to itself is not found there,
+// whoever has an account is taken for the agent's user. Never run on a Mac.
 bool TellsPeerUsers();
 
 // The user of the process that made the connection whose other end we hold, at `own`. Nullopt:
-// there is no open connection of these two, or the system does not tell.
+// there is no open connection of these two, or the system does not tell; on macOS, unless we are
+// root, of other users' connections.
 std::optional<uint32_t> UserOfPeer(const boost::asio::ip::tcp::endpoint& peer,
                                    const boost::asio::ip::tcp::endpoint& own);
 

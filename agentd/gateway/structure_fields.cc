@@ -104,7 +104,9 @@ class StructureReader {
           return Fail(param, "json_too_deep",
                       absl::StrCat("may be nested at most ", kStructureDepthMax, " deep."));
         case JsonShape::kTooManyMembers:
-          return Fail(param, "json_too_large", "has objects with too many members.");
+        case JsonShape::kTooManyValues:
+          return Fail(param, "json_too_large",
+                      "has too many values, or objects with too many members.");
       }
       schema = Json::parse(given, nullptr, false);
     }
@@ -131,8 +133,8 @@ class StructureReader {
     const auto& text = value.get_ref<const std::string&>();
     if (absl::StrContains(text, "::=")) {
       return Fail(param, "invalid_value",
-                  "must be in Lark's notation (\"start: …\"); EBNF and GBNF (\"root ::= …\") are "
-                  "not read.");
+                  "must be in Lark's notation (\"start: …\"); EBNF and GBNF (\"root ::= …\") "
+                  "are not read.");
     }
     if (IsShort(param, text)) request_.mutable_structure()->set_lark(text);
   }

@@ -32,9 +32,8 @@ absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_
   return absl::StripAsciiWhitespace(x_api_key);
 }
 
-Asker AskerOfText(absl::string_view api_key) {
-  const std::string key = DigestOf("key", api_key);
-  return {key, key};
+Asker AskerOfText(absl::string_view api_key, absl::string_view address) {
+  return {DigestOf("key", api_key), DigestOf("address", address)};
 }
 
 Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id) {
@@ -45,8 +44,9 @@ Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id) {
 std::string OwnerOfTenant(absl::string_view tenant) { return DigestOf("tenant", tenant); }
 
 void SetTenant(const Asker& asker, v1::GenerateRequest* request) {
-  if (asker.tenant.empty()) return;
+  // Also where both are empty: what stands before the slash is never the client's own word.
   request->set_fairness_key(absl::StrCat(asker.queue, "/", request->fairness_key()));
+  if (asker.tenant.empty()) return;
   request->set_cache_salt(absl::StrCat(asker.tenant, "/", request->cache_salt()));
 }
 

@@ -5,8 +5,9 @@
 // Prefixes in the KV cache are shared within a tenant only: the tenant of the request's key, or the
 // key where it has none. Where no keys are asked for, whatever key a client sends is a tenant, and
 // all clients without one are together one. `cache_salt`
-// in the body divides a tenant further. Turns in the queue are taken by tenant and `user`. What
-// goes on from here are digests: no key leaves the gateway.
+// in the body divides a tenant further. Turns in the queue are taken by key and `user`; where no
+// keys are asked for by address and `user`, since a client may send any number of keys that nobody
+// made. What goes on from here are digests: no key leaves the gateway.
 
 #include <string>
 
@@ -21,13 +22,16 @@ std::string DigestOf(absl::string_view kind, absl::string_view text);
 // From the headers Authorization ("Bearer KEY") and X-Api-Key; empty: none.
 absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_api_key);
 
-// Whose a request is, in digests; both empty where it carries no key at all.
+// Whose a request is, in digests.
 struct Asker {
-  std::string tenant;  // whose prefixes it shares, and whose stored answers it may read
-  std::string queue;   // with whom it takes turns
+  // Whose prefixes it shares, and whose stored answers it may read; empty: it carries no key.
+  std::string tenant;
+  // With whom it takes turns; empty: it carries no known key, and comes from this machine.
+  std::string queue;
 };
-// `api_key`: what a client sends where no keys are asked for.
-Asker AskerOfText(absl::string_view api_key);
+// `api_key`: what a client sends where no keys are asked for; `address`: where it is, empty on this
+// machine.
+Asker AskerOfText(absl::string_view api_key, absl::string_view address);
 // Of a key that was checked: its tenant, or, where it has none, the key itself. Turns in the queue
 // are taken by key within a tenant.
 Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id);

@@ -7,22 +7,26 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/asio_names.h"
 #include "proto/reasons.h"
+#include "transport/regular_file.h"
+#include "transport/wipe.h"
 
 namespace macrame::agentd {
 namespace {
 
 constexpr std::chrono::seconds kLook{1};
+constexpr size_t kPemBytesMax = 1 << 20;
 
-absl::Status Unusable(const char* setting, const std::string& path,
-                      const beast::error_code& error) {
-  v1::Reason reason = MakeReason(
-      reasons::kConfigInvalid,
-      absl::StrCat("the gateway can't use ", setting, " (", path, "): ", error.message()));
+absl::Status Unusable(const char* setting, const std::string& path, const std::string& why) {
+  v1::Reason reason =
+      MakeReason(reasons::kConfigInvalid,
+                 absl::StrCat("the gateway can't use ", setting, " (", path, "): ", why));
   reason.set_remedy(
       "name PEM files that agentd's user can read, of a certificate and its own key without a "
       "password");
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
+
+std::string Said(const absl::Status& status) { return std::string(status.message()); }
 
 absl::StatusOr<std::shared_ptr<net::ssl::context>> Read(const std::string& certificate,
                                                         const std::string& key) {
@@ -33,11 +37,16 @@ absl::StatusOr<std::shared_ptr<net::ssl::context>> Read(const std::string& certi
   beast::error_code error;
   context->set_password_callback([](size_t, net::ssl::context::password_purpose) { return ""; },
                                  error);
-  if (!error) context->use_certificate_chain_file(certificate, error);
-  if (error) return Unusable("gateway_tls_certificate", certificate, error);
+  const auto chain = transport::ReadRegularFile(certificate, kPemBytesMax);
+  if (!chain.ok()) return Unusable("gateway_tls_certificate", certificate, Said(chain.status()));
+  if (!error) context->use_certificate_chain(net::buffer(*chain), error);
+  if (error) return Unusable("gateway_tls_certificate", certificate, error.message());
+  auto secret = transport::ReadRegularFile(key, kPemBytesMax);
+  if (!secret.ok()) return Unusable("gateway_tls_key", key, Said(secret.status()));
   // This holds it against the certificate, too.
-  context->use_private_key_file(key, net::ssl::context::pem, error);
-  if (error) return Unusable("gateway_tls_key", key, error);
+  context->use_private_key(net::buffer(*secret), net::ssl::context::pem, error);
+  transport::Wipe(*secret);
+  if (error) return Unusable("gateway_tls_key", key, error.message());
   return context;
 }
 

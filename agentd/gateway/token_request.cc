@@ -3,6 +3,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_translation.h"
 #include "agentd/gateway/prompt_fields.h"
 
@@ -64,12 +65,21 @@ class TokenRequestReader : public ChatTranslation {
   }
 
   std::variant<ChatRequest, ApiError> ReadTokens(absl::string_view body, size_t json_depth_max) {
+    // A parsed id takes 16 bytes where the body's two may name it.
+    if (HasLongerList(body, json_depth_max, kTokensMax)) {
+      ApiError error = HttpError(413,
+                                 absl::StrCat("One /detokenize takes at most ", kTokensMax,
+                                              " token ids. Send them in several requests."),
+                                 "too_many_tokens");
+      error.param = "tokens";
+      return error;
+    }
     ReadBody(body, json_depth_max);
     if (failed()) return *error_;
     Copy("model", "model");
     NoteUnknown(kTokenFields);
     const Json* tokens = Field("tokens");
-    if (tokens == nullptr || !tokens->is_array() || tokens->size() > kTokensMax) {
+    if (tokens == nullptr || !tokens->is_array()) {
       MustBe("tokens", absl::StrCat("a list of at most ", kTokensMax, " token ids"));
       return *error_;
     }

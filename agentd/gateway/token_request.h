@@ -17,7 +17,7 @@ inline constexpr size_t kTokensMax = 1 << 20;  // of one /detokenize
 // of a chat request reaches the template (and `add_generation_prompt`, true).
 std::variant<ChatRequest, ApiError> ParseTokenizeRequest(absl::string_view body,
                                                          size_t json_depth_max);
-// `model` and `tokens`.
+// `model` and `tokens`; 413 for more of them than kTokensMax.
 std::variant<ChatRequest, ApiError> ParseDetokenizeRequest(absl::string_view body,
                                                            size_t json_depth_max);
 

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/cores/cordon.h"
+#include "agentd/cores/held_domains.h"
 #include "agentd/cores/state_keys.h"
 #include "agentd/links/support_list.h"
 #include "agentd/node/heartbeat_sender.h"
@@ -104,6 +107,7 @@ void LinkTable::OwnChanged() {
 
 void LinkTable::OnFacts(const v1::LinkFacts& facts) {
   *own_links_.mutable_facts() = facts;
+  LeaveOutHeldDomains();
   OwnChanged();
   RefreshPairs();
 }
@@ -274,6 +278,27 @@ void LinkTable::NoteCrash(const NodeId& node, const std::string& backend) {
   for (const Backend rdma : {Backend::kJaccl, Backend::kVerbs}) {
     Remember(transport::MakeRefusal(Snapshot(), {node.value()}, NameOf(rdma), why, why));
   }
+  if (WantsCordon(crashes)) CordonCrashed(node);
+}
+
+// Unless that leaves nobody to serve: a power cut restarts all.
+void LinkTable::CordonCrashed(const NodeId& node) {
+  const DesiredState& desired = parts_.replicator.desired();
+  std::set<NodeId> live = parts_.members.Live();
+  live.insert(parts_.own.id());
+  const bool others_serve = std::any_of(live.begin(), live.end(), [&](const NodeId& other) {
+    return other != node && desired.FindCordon(other.value()) == nullptr;
+  });
+  if (!others_serve || desired.FindCordon(node.value()) != nullptr) return;
+  v1::SetCordonRequest request;
+  request.set_node_id(node.value());
+  request.set_order(v1::CORDON_ORDER_CORDON);
+  const auto change = DecideCordon(request, nullptr, parts_.dispatcher.UnixMs());
+  if (!change.has_value()) return;
+  spdlog::warn("{} is cordoned: it restarted twice within an hour while it served over TCP",
+               HostnameOf(node));
+  parts_.replicator.Set(absl::StrCat(kCordonPrefix, node.value()), change->value,
+                        [](const absl::Status&) {});
 }
 
 std::vector<v1::Reason> LinkTable::CrashReasons() const {
@@ -293,7 +318,35 @@ std::string LinkTable::HostnameOf(const NodeId& node) const {
   return is_known && !name.empty() ? name : ShortId(node);
 }
 
+// True when that changes what is told.
+bool LinkTable::LeaveOutHeldDomains() {
+  v1::LinkFacts& own = *own_links_.mutable_facts();
+  const int32_t before = own.protection_domains();
+  own.set_protection_domains(DomainsUnaccounted(parts_.prober->facts(), domain_holders_));
+  return own.protection_domains() != before;
+}
+
+// What a rank held counts as held until a probe after its end: only then a rest is a leak.
+void LinkTable::NoteDomainHolders(uint32_t holders) {
+  if (own_links_.facts().node_id().empty() || holders == domain_holders_) {
+    domain_holders_ = std::max(domain_holders_, holders);
+    return;
+  }
+  if (holders > domain_holders_) {
+    domain_holders_ = holders;
+    if (LeaveOutHeldDomains()) OwnChanged();
+    return;
+  }
+  if (std::exchange(counts_again_, true)) return;
+  parts_.prober->ProbeNow([this] {
+    counts_again_ = false;
+    domain_holders_ = DomainHolders(parts_.own.ranks());
+    if (LeaveOutHeldDomains()) OwnChanged();
+  });
+}
+
 void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
+  NoteDomainHolders(DomainHolders(ranks));
   static constexpr std::string_view kTroubles[] = {reasons::kConnectFailed, reasons::kPeerLost,
                                                    reasons::kInitStalled,
                                                    reasons::kRendezvousUnreachable};
@@ -435,7 +488,7 @@ std::vector<v1::TransportRefusal> LinkTable::ForgetRefusals(
 
 void LinkTable::ReadSupportLists() {
   support_list_read_ = parts_.dispatcher.Now();
-  v1::SupportList newest;
+  v1::SupportList newest = ShippedSupportList();
   std::string trouble;
   for (const std::string& path : options_.support_lists) {
     const absl::StatusOr<v1::SupportList> list = ReadSupportList(path);

@@ -102,8 +102,8 @@ class LinkTable {
   // Machines that restarted while they held a rank, for the doctor.
   std::vector<v1::Reason> CrashReasons() const;
 
-  // This node's ranks. One that failed to reach another puts all measured ways in doubt: this node
-  // looks and measures again, once for each launch.
+  // This node's ranks. What RDMA they hold is nobody's leak. One that failed to reach another puts
+  // all measured ways in doubt: this node looks and measures again, once for each launch.
   void NoteRanks(const std::vector<v1::RankStatus>& ranks);
 
   LinkMeasurer& measurer() { return *parts_.measurer; }
@@ -121,8 +121,11 @@ class LinkTable {
   void RunMeasurement(const LinkPair& pair, const v1::OpenMeterResponse& offer);
   void TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measured);
   void NoteCrash(const NodeId& node, const std::string& backend);
+  void CordonCrashed(const NodeId& node);
   std::string HostnameOf(const NodeId& node) const;
   void OwnChanged();
+  void NoteDomainHolders(uint32_t holders);
+  bool LeaveOutHeldDomains();
   void JudgeAsCoordinator();
   void WriteVerdicts();
   void ReadSupportLists();
@@ -131,6 +134,8 @@ class LinkTable {
   const Options options_;
   LinkSchedule schedule_;
   bool measuring_ = false;
+  uint32_t domain_holders_ = 0;  // ranks of ours that hold RDMA domains, or did at the last probe
+  bool counts_again_ = false;
   std::optional<NodeId> asked_;  // for a meter, and has not answered
   v1::NodeLinks own_links_;
   std::map<NodeId, v1::NodeLinks> others_;

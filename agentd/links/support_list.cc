@@ -2,10 +2,8 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "absl/strings/str_cat.h"
+#include "transport/regular_file.h"
 
 namespace macrame::agentd {
 namespace {
@@ -58,12 +56,10 @@ absl::StatusOr<v1::SupportList> ParseSupportList(const std::string& text, const 
 }
 
 absl::StatusOr<v1::SupportList> ReadSupportList(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("no file ", path));
-  std::string text(kSupportListBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return ParseSupportList(text, path);
+  const auto text = transport::ReadBeginning(path, kSupportListBytesMax + 1);
+  if (absl::IsNotFound(text.status())) return absl::NotFoundError(absl::StrCat("no file ", path));
+  if (!text.ok()) return text.status();
+  return ParseSupportList(*text, path);
 }
 
 }  // namespace macrame::agentd

@@ -41,7 +41,22 @@ RequestMeter::RequestMeter(std::shared_ptr<MetricRegistry> registry,
       begun_(now),
       last_token_(now) {}
 
+void RequestMeter::OnBeginAgain() {
+  tokens_ = generated_tokens();
+  repeated_ = tokens_;
+  last_.Clear();
+}
+
 void RequestMeter::TakeTokens(uint64_t tokens, MonotonicTime now) {
+  if (repeated_ > 0) {
+    const uint64_t again = std::min(tokens, repeated_);
+    repeated_ -= again;
+    tokens -= again;
+    // Those that are new came together with some that were counted.
+    if (tokens > 0) last_token_ += (now - last_token_) * again / (again + tokens);
+    if (tokens == 0) last_token_ = now;
+    if (tokens == 0) return;
+  }
   if (tokens_ == 0) {
     registry_->Observe(m::kVllmFirstToken, model_, Seconds(now - begun_));
     latencies_->Observe(model_[0], Latency::kFirstToken, Seconds(now - begun_), 1, now);

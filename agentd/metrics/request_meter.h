@@ -21,6 +21,9 @@ class RequestMeter {
                std::string model, MonotonicTime now);
 
   void OnChunk(const v1::GenerateChunk& chunk, MonotonicTime now);
+  // The answer comes once more from its first chunk on. What was counted of it is not counted
+  // again: its prompt, and as many tokens as came.
+  void OnBeginAgain();
   // Once. A request that failed before its first token leaves a count of its reason's code, and no
   // series of its model: names of models that don't exist are no labels.
   void OnDone(const absl::Status& status, MonotonicTime now);
@@ -38,6 +41,7 @@ class RequestMeter {
   const MonotonicTime begun_;
   MonotonicTime last_token_;
   uint64_t tokens_ = 0;
+  uint64_t repeated_ = 0;  // tokens that come again
   uint64_t prompt_tokens_ = 0;
   uint64_t computed_prompt_tokens_ = 0;
   bool has_prompt_ = false;

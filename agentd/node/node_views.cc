@@ -6,6 +6,16 @@
 #include "agentd/cores/machine_share.h"
 
 namespace macrame::agentd {
+namespace {
+
+// It is there, as far as is known, and nothing keeps ranks from it.
+bool MayTakeRanks(const NodeFacts& facts) {
+  const bool is_there =
+      facts.state == v1::NODE_STATE_ALIVE || facts.state == v1::NODE_STATE_SUSPECT;
+  return is_there && facts.state_failure == nullptr && !facts.draining && facts.cordon == nullptr;
+}
+
+}  // namespace
 
 uint32_t RunningRanks(const std::vector<v1::RankStatus>& ranks) {
   return static_cast<uint32_t>(
@@ -70,7 +80,6 @@ std::vector<NodeFacts> NodeViews::All() const {
 }
 
 std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) const {
-  const MonotonicTime now = dispatcher_.Now();
   std::vector<NodeView> views;
   for (const NodeFacts& facts : All()) {
     NodeView view;
@@ -78,7 +87,7 @@ std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) cons
     view.hostname = facts.display_name;
     view.state = facts.state;
     view.inventory_revision = facts.inventory == nullptr ? 0 : facts.inventory->revision();
-    view.orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
+    view.orderable = IsOrderable(facts);
     view.heard = facts.is_self || facts.reported_at >= leading_since;
     view.draining = facts.draining;
     view.cordoned = facts.cordon != nullptr;
@@ -133,8 +142,22 @@ bool NodeViews::IsDrained(const NodeId& node, const std::vector<v1::RankStatus>&
   return cordon != nullptr && cordon->drain() && RunningRanks(ranks) > 0;
 }
 
+bool NodeViews::IsOrderable(const NodeFacts& facts) const {
+  return facts.is_self || election_.HoldsLeaseOf(facts.id, dispatcher_.Now());
+}
+
+bool NodeViews::IsReady(const NodeFacts& facts) const {
+  return facts.state == v1::NODE_STATE_ALIVE && facts.inventory != nullptr && IsOrderable(facts);
+}
+
+bool NodeViews::AwaitsNode() const {
+  const std::vector<NodeFacts> all = All();
+  return std::any_of(all.begin(), all.end(), [this](const NodeFacts& facts) {
+    return MayTakeRanks(facts) && !IsReady(facts);
+  });
+}
+
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
-  const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::PlannerNode> nodes;
   std::map<std::string, std::string> machines;
   for (const NodeFacts& facts : All()) {
@@ -143,10 +166,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     node.set_node_id(facts.id.value());
     node.set_hostname(facts.display_name);
     if (facts.marks != nullptr) node.set_tenant(facts.marks->tenant());
-    const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
-    node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
-                         facts.inventory != nullptr && facts.state_failure == nullptr &&
-                         !facts.draining && facts.cordon == nullptr);
+    node.set_schedulable(MayTakeRanks(facts) && IsReady(facts));
     if (facts.state != v1::NODE_STATE_ALIVE) {
       node.set_unschedulable_reason(
           facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
@@ -156,8 +176,10 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.set_unschedulable_reason("it is about to stop");
     } else if (facts.cordon != nullptr) {
       node.set_unschedulable_reason("it is cordoned (clusterctl uncordon)");
-    } else if (!node.schedulable()) {
+    } else if (facts.inventory == nullptr) {
       node.set_unschedulable_reason("it has just joined and has not told what it has yet");
+    } else if (!node.schedulable()) {
+      node.set_unschedulable_reason("it has not confirmed this coordinator in time");
     }
     if (facts.inventory != nullptr) {
       const v1::Inventory& inventory = *facts.inventory;

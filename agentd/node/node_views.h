@@ -59,9 +59,14 @@ class NodeViews {
   bool AnyDraining() const;
   // As the planner wants them. `has_files`: nodes that have the model's very files.
   std::vector<v1::PlannerNode> ForPlanner(const std::set<NodeId>& has_files) const;
+  // A node that may take ranks has not told what it has, has not been heard for a moment, or its
+  // lease is not held: plans can't use it now, and soon may.
+  bool AwaitsNode() const;
   std::string DisplayName(const NodeId& node) const;
 
  private:
+  bool IsOrderable(const NodeFacts& facts) const;
+  bool IsReady(const NodeFacts& facts) const;
   bool IsDrained(const NodeId& node, const std::vector<v1::RankStatus>& ranks) const;
 
   transport::Dispatcher& dispatcher_;

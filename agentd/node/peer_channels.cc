@@ -1,14 +1,27 @@
 #include "agentd/node/peer_channels.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "transport/tls_credentials.h"
 
 namespace macrame::agentd {
+namespace {
+
+void EndCalls(const NodeId& node, const std::unique_ptr<transport::PeerChannel>& channel) {
+  if (channel == nullptr) return;
+  channel->EndCalls(
+      absl::UnavailableError(absl::StrCat("node ", ShortId(node), " was given up meanwhile")));
+}
+
+}  // namespace
 
 void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
-  if (plain_) channels_.clear();
-  plain_ = false;
   credentials_ = transport::TlsChannelCredentials(credentials);
+  if (std::exchange(plain_, false)) {
+    for (const auto& [node, channel] : std::exchange(channels_, {})) EndCalls(node, channel);
+  }
   for (auto& [node, channel] : channels_) channel->SetCredentials(credentials_);
 }
 
@@ -43,11 +56,15 @@ transport::PeerChannel* PeerChannels::For(const NodeId& node) {
   return channel.get();
 }
 
-void PeerChannels::Forget(const NodeId& node) { channels_.erase(node); }
+// Those whose calls end may call again: by then it is not found here.
+void PeerChannels::Forget(const NodeId& node) {
+  const auto found = channels_.extract(node);
+  if (!found.empty()) EndCalls(node, found.mapped());
+}
 
 void PeerChannels::SetRevoked(std::set<NodeId> nodes) {
   revoked_ = std::move(nodes);
-  for (const NodeId& node : revoked_) channels_.erase(node);
+  for (const NodeId& node : std::set(revoked_)) Forget(node);
 }
 
 void PeerChannels::Clear() { channels_.clear(); }

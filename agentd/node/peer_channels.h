@@ -43,9 +43,11 @@ class PeerChannels {
   // Null while there are no credentials, and for who is revoked. Belongs to this object; gone after
   // Forget.
   transport::PeerChannel* For(const NodeId& node);
+  // Calls to it that are under way end here and now, UNAVAILABLE.
   void Forget(const NodeId& node);
-  // They are not called any more; For is null.
+  // They are forgotten, and not called any more; For is null.
   void SetRevoked(std::set<NodeId> nodes);
+  // At the end: calls under way end without a word.
   void Clear();
 
  private:

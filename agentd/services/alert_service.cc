@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,14 +12,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "agentd/base/web_url.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
 
-// Of a URL, whose path is often the secret: scheme and host.
+// Of a URL, whose path or query is often the secret: scheme, host and port.
 std::string Told(const std::string& url) {
-  return url.substr(0, url.find('/', url.find("//") + 2));
+  const std::optional<WebUrl> parts = ParseWebUrl(url);
+  if (!parts.has_value()) return "the webhook";
+  return url.substr(0, url.find_first_of("/?#", url.find("//") + 2));
 }
 
 std::string TimeText(uint64_t unix_ms) {

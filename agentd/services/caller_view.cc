@@ -68,16 +68,17 @@ struct Door : RpcServer {
 
 std::function<KnownModels()> CallerView::Watch(const Caller& caller) const {
   if (caller.key_id.empty()) return [] { return KnownModels::All(); };
-  const auto& keys = parts_.replicator.desired().api_keys();
-  const auto key = keys.find(caller.key_id);
   std::set<std::string> on_disk;
   for (const NodeFacts& facts : parts_.views.All()) {
     if (facts.inventory == nullptr) continue;
     for (const v1::LocalModel& model : facts.inventory->models()) on_disk.insert(model.name());
   }
-  return [principal = key == keys.end() ? Principal() : PrincipalOf(key->second),
-          access = parts_.access, on_disk = std::move(on_disk)] {
-    return KnownModels(principal, access->owners(), on_disk);
+  return [persons = persons_, key_id = caller.key_id, access = parts_.access,
+          on_disk = std::move(on_disk)] {
+    const std::shared_ptr<const Persons> present = persons->Get();
+    const auto found = present->find(key_id);
+    return KnownModels(found == present->end() ? Principal() : found->second, access->owners(),
+                       on_disk);
   };
 }
 
@@ -88,6 +89,11 @@ void CallerView::NoteState() {
     for (const auto& [name, deployment] : *models) tenants[name] = deployment.placement().tenant();
   }
   parts_.access->SetModels(std::move(tenants));
+  Persons persons;
+  for (const auto& [id, key] : desired.api_keys()) {
+    if (key.has_access_file()) persons[id] = PrincipalOf(key);
+  }
+  persons_->Set(std::make_shared<const Persons>(std::move(persons)));
 }
 
 absl::StatusOr<int> ViewedServer::StartTcp(const std::string& ip, int port,

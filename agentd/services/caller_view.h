@@ -4,6 +4,7 @@
 // holds every answer to an access file's clusterctl against it. Owner thread.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "agentd/gateway/known_models.h"
 #include "agentd/node/node_views.h"
 #include "agentd/state/state_replicator.h"
+#include "transport/guarded.h"
 #include "transport/rpc_server.h"
 
 namespace macrame::agentd {
@@ -27,13 +29,20 @@ class CallerView {
   // Whoever may open this machine's socket, and members, know all: what a member is told it tells
   // on, and it is the agent that a person asked who holds it against what that person may know.
   KnownModels Of(const transport::Caller& caller) const { return Watch(caller)(); }
-  // Likewise at any later time, from any thread: models come and go while it is answered.
+  // Likewise at any later time, from any thread: models come and go while it is answered, and its
+  // rights may become fewer.
   std::function<KnownModels()> Watch(const transport::Caller& caller) const;
   // The desired state changed.
   void NoteState();
 
  private:
+  // Of the access files' keys, by id.
+  using Persons = std::map<std::string, Principal>;
+
   const Parts parts_;
+  const std::shared_ptr<transport::Guarded<std::shared_ptr<const Persons>>> persons_ =
+      std::make_shared<transport::Guarded<std::shared_ptr<const Persons>>>(
+          std::make_shared<const Persons>());
 };
 
 // Registers at `server`, so that what services answer persons on other machines, and why they

@@ -6,6 +6,7 @@
 
 #include "agentd/base/rpc_methods.h"
 #include "agentd/gateway/tenant.h"
+#include "agentd/services/gathering.h"
 #include "proto/power_parts.h"
 #include "proto/reasons.h"
 
@@ -64,7 +65,7 @@ void EnergyService::Tell(const Caller& caller, Reply<v1::GetKeyEnergyResponse> r
   if (!caller.IsPerson()) return reply(Own());
   auto told = std::make_shared<KeysTold>();
   told->Add(parts_.self, Own());
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, parts_.members.Live(), kGetKeyEnergy, v1::GetKeyEnergyRequest(), kAskTimeout,
       [told](const NodeId& node, const absl::StatusOr<v1::GetKeyEnergyResponse>& answer) {
         told->Add(node, answer);

@@ -13,7 +13,6 @@
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
-#include "agentd/services/gathering.h"
 #include "agentd/services/metered_backend.h"
 #include "macrame/v1/access.pb.h"
 #include "transport/dispatcher.h"
@@ -36,8 +35,6 @@ class EnergyService {
 
   // For clusterctl, and for members that ask in its name.
   void Register(transport::RpcServer& server);
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
   void Tick();
   // The keys of the cluster: what others send is counted as without a key.
   void SetKeys(const std::map<std::string, v1::ApiKey>& keys);
@@ -59,7 +56,6 @@ class EnergyService {
 
   Parts parts_;
   EnergyLedger ledger_;
-  Gatherings gatherings_;
   MonotonicTime looked_at_;
   std::map<std::string, std::string> key_of_digest_;
 };

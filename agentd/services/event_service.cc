@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/services/gathering.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -64,7 +65,7 @@ void EventService::List(const Caller& caller, const v1::ListEventsRequest& reque
   if (!caller.IsPerson()) return reply(log_.Since(request.since_unix_ms()));
   auto told = std::make_shared<std::vector<v1::ListEventsResponse>>();
   told->push_back(log_.Since(request.since_unix_ms()));
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, parts_.members.Live(), kListEvents, request, kAskTimeout,
       [told](const NodeId& node, absl::StatusOr<v1::ListEventsResponse> answer) {
         told->push_back(ToldBy(node, std::move(answer)));

@@ -13,7 +13,6 @@
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/peer_channels.h"
-#include "agentd/services/gathering.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
@@ -38,8 +37,6 @@ class EventService {
   // For clusterctl, and for members that ask in its name.
   void Register(transport::RpcServer& server);
 
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
   void NoteMember(const discovery::MembershipEvent& event);
   // Who is obeyed may have changed.
   void NoteCoordinator();
@@ -57,7 +54,6 @@ class EventService {
 
   Parts parts_;
   EventLog log_;
-  Gatherings gatherings_;
   std::optional<FencePair> obeyed_;
 };
 

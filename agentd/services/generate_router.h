@@ -24,8 +24,6 @@
 
 namespace macrame::agentd {
 
-// The longest that one answer may take.
-inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
 class GenerateRouter : public InferenceBackend {
  public:
   GenerateRouter(transport::Dispatcher& dispatcher, NodeId self, const StateReplicator& replicator,

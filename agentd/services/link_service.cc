@@ -193,7 +193,7 @@ void LinkService::RecheckNodes(v1::RecheckLinksResponse response,
     reply(response);
   };
   const auto measure = [this, nodes, finish] {
-    gatherings_.Ask(
+    AskEach(
         parts_.channels, nodes, kMeasureLink, {}, kMeasureTimeout,
         [](const NodeId&, const absl::StatusOr<v1::MeasureLinkResponse>&) {}, finish,
         OwnMeasurements());
@@ -202,7 +202,7 @@ void LinkService::RecheckNodes(v1::RecheckLinksResponse response,
       parts_.self, [this](const auto& answered) {
         parts_.links.ProbeNow([answered] { answered(v1::ProbeLinksResponse()); });
       }};
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, nodes, kProbeLinks, {}, kProbeTimeout,
       [this](const NodeId& node, absl::StatusOr<v1::ProbeLinksResponse> probed) {
         if (node == parts_.self || !probed.ok()) return;
@@ -221,7 +221,7 @@ void LinkService::Bench(const v1::BenchLinksRequest& request, ServerStream strea
   const std::set<std::string> asked(ids->begin(), ids->end());
   std::set<NodeId> nodes;
   for (const std::string& id : *ids) nodes.insert(NodeId(id));
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, nodes, kMeasureLink, {}, kMeasureTimeout,
       [stream, asked](const NodeId&, const absl::StatusOr<v1::MeasureLinkResponse>& response) {
         if (!response.ok()) return;

@@ -46,8 +46,6 @@ class LinkService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
 
  private:
   template <typename Response>
@@ -71,7 +69,6 @@ class LinkService {
   v1::LinksView View();
 
   Parts parts_;
-  Gatherings gatherings_;
 };
 
 }  // namespace macrame::agentd

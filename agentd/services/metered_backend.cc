@@ -53,15 +53,14 @@ std::shared_ptr<GenerateCall> MeteredBackend::StartGenerate(v1::GenerateRequest 
   auto meter = std::make_shared<RequestMeter>(registry_, latencies_, request.deployment(), begun);
   auto use = std::make_shared<UseTeller>(
       on_used_, UsedRequest{request.fairness_key(), request.deployment(), {}, begun});
+  const auto take = [meter, use, clock = &clock_, on_chunk](const v1::GenerateChunk& chunk) {
+    const MonotonicTime now = clock->Now();
+    meter->OnChunk(chunk, now);
+    use->OnChunk(*meter, now);
+    on_chunk(chunk);
+  };
   return behind_.StartGenerate(
-      std::move(request),
-      [meter, use, clock = &clock_,
-       on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) {
-        const MonotonicTime now = clock->Now();
-        meter->OnChunk(chunk, now);
-        use->OnChunk(*meter, now);
-        on_chunk(chunk);
-      },
+      std::move(request), on_chunk.Behind(take, [meter] { meter->OnBeginAgain(); }),
       [meter, use, clock = &clock_, on_done = std::move(on_done)](const absl::Status& status) {
         const MonotonicTime now = clock->Now();
         meter->OnDone(status, now);

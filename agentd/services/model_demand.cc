@@ -53,10 +53,9 @@ class ModelDemand::Call : public GenerateCall, public std::enable_shared_from_th
     if (on_done_ == nullptr) return;
     if (cancelled_) return Finish(absl::CancelledError("cancelled before it began"));
     inner_ = demand_.parts_.router.StartGenerate(
-        request_,
-        [self = shared_from_this()](const v1::GenerateChunk& chunk) {
+        request_, on_chunk_.Behind([self = shared_from_this()](const v1::GenerateChunk& chunk) {
           if (self->on_chunk_) self->on_chunk_(chunk);
-        },
+        }),
         [self = shared_from_this()](absl::Status status) {
           self->demand_.parts_.dispatcher.Post(
               [self, status = std::move(status)] { self->OnDone(status); });

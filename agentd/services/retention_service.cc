@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/tenant_limits.h"
+#include "agentd/services/gathering.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -102,7 +103,7 @@ void RetentionService::Erase(const v1::EraseTenantRequest& request,
   }
   v1::DropAnswersRequest order;
   order.set_tenant(request.name());
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, live, kDropAnswers, order, kDropTimeout,
       [erasure](const NodeId& node, const absl::StatusOr<v1::DropAnswersResponse>& answer) {
         erasure->Add(node, answer);

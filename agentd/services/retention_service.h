@@ -11,7 +11,6 @@
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/own_node.h"
 #include "agentd/node/peer_channels.h"
-#include "agentd/services/gathering.h"
 #include "macrame/v1/access.pb.h"
 #include "proto/monotonic_time.h"
 #include "transport/dispatcher.h"
@@ -34,8 +33,6 @@ class RetentionService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
   // Every second what is too old goes, whether somebody asks for it or not.
   void Tick();
 
@@ -45,7 +42,6 @@ class RetentionService {
              transport::RpcServer::Reply<v1::EraseTenantResponse> reply);
 
   Parts parts_;
-  Gatherings gatherings_;
   MonotonicTime purge_due_{};
 };
 

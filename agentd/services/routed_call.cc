@@ -11,6 +11,10 @@ namespace macrame::agentd {
 
 namespace {
 
+constexpr char kLimitWords[] =
+    "The answer took longer than two hours, a rank that was lost meanwhile included. Ask for less "
+    "text at once.";
+
 void AddStep(CallRoute::Step step, CallRoute& route) {
   CallRoute::Step* last = route.steps.empty() ? nullptr : &route.steps.back();
   if (last != nullptr && !step.is_sent && !last->is_sent && last->code == step.code) {
@@ -36,7 +40,8 @@ bool IsLossOfGang(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
   return code == reasons::kGangLostNode || code == reasons::kRankExited ||
          code == reasons::kRankKilled || code == reasons::kRankStalled ||
-         code == reasons::kEngineFailed;
+         code == reasons::kEngineFailed || code == reasons::kPeerLost ||
+         code == reasons::kCollectiveFailed;
 }
 
 RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
@@ -61,6 +66,7 @@ void RoutedCall::Cancel() {
 void RoutedCall::Start(const v1::ModelProfile* profile) {
   if (profile != nullptr) ApplyProfile(*profile, &request_);
   give_up_ = dispatcher_.Now() + kEntryWaitMax;
+  limit_ = dispatcher_.Now() + kGenerateLimit;
   Try();
 }
 
@@ -70,7 +76,8 @@ void RoutedCall::Try() {
   if (prompt_.empty() && entries_.HasChoice(deployment_)) prompt_ = PromptSteps(request_);
   const absl::StatusOr<EntryTable::Entry> entry = entries_.Find(deployment_, prompt_);
   if (!entry.ok()) {
-    if (absl::IsNotFound(entry.status())) return Finish(entry.status());
+    // What was unloaded under an answer is not asked for anew.
+    if (absl::IsNotFound(entry.status())) return Finish(lost_as_.ok() ? entry.status() : lost_as_);
     return Over(entry.status());
   }
   entry_ = *entry;
@@ -97,6 +104,7 @@ void RoutedCall::Try() {
 uint64_t RoutedCall::BeginAttempt() {
   std::lock_guard<std::mutex> lock(mutex_);
   under_way_ = true;
+  was_taken_ = false;
   return ++attempt_;
 }
 
@@ -120,9 +128,24 @@ bool RoutedCall::HasAnswered() const {
   return has_answered_;
 }
 
+bool RoutedCall::WasTaken() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return under_way_ && was_taken_;
+}
+
+bool RoutedCall::BeginAgain() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!has_answered_) return true;
+  if (!on_chunk_.can_begin_again()) return false;
+  on_chunk_.BeginAgain();
+  has_answered_ = false;
+  return true;
+}
+
 void RoutedCall::TakeChunk(uint64_t attempt, const v1::GenerateChunk& chunk) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (attempt_ != attempt || !under_way_) return;
+  was_taken_ = true;
   has_answered_ = has_answered_ || !chunk.has_progress();
   on_chunk_(chunk);
 }
@@ -178,13 +201,25 @@ void RoutedCall::Lost(const absl::Status& why) {
 }
 
 void RoutedCall::Over(const absl::Status& status) {
-  const bool is_loss = !status.ok() && IsLossOfGang(status);
-  const bool had_no_answer = !status.ok() && (is_loss || IsWorthAnotherTry(status));
+  const bool is_on_the_way = !status.ok() && IsWorthAnotherTry(status);
+  // A rank that took the request up and then stopped is lost as one that died is.
+  const bool is_loss = (!status.ok() && IsLossOfGang(status)) || (is_on_the_way && WasTaken());
+  const bool had_no_answer = is_loss || is_on_the_way;
+  const MonotonicTime now = dispatcher_.Now();
   if (EndAttempt()) entries_.NoteOver(entry_.replica, had_no_answer);
-  if (is_loss) give_up_ = dispatcher_.Now() + kEntryWaitMax;
-  if (is_loss && ++gangs_lost_ >= kGangsLostMax) return Finish(status);
-  if (!had_no_answer || HasAnswered() || cancelled_ || dispatcher_.Now() >= give_up_) {
+  if (is_loss) give_up_ = now + kEntryWaitMax;
+  if (is_loss && HasAnswered()) lost_as_ = status;
+  // Who only waited in the queue of a rank that was told to stop has cost no gang.
+  const bool counts = is_loss && (IsLossOfGang(status) || HasAnswered());
+  if (counts && ++gangs_lost_ >= kGangsLostMax) return Finish(status);
+  if (!had_no_answer || cancelled_ || now >= give_up_ || now >= limit_ || !BeginAgain()) {
     return Finish(status);
+  }
+  if (is_loss) {
+    dispatcher_.PostAfter(limit_ - now, [weak = weak_from_this()] {
+      const std::shared_ptr<RoutedCall> self = weak.lock();
+      if (self != nullptr) self->End(absl::DeadlineExceededError(kLimitWords));
+    });
   }
   NoteFailed(status);
   const absl::StatusOr<EntryTable::Entry> other = entries_.Find(deployment_);
@@ -228,7 +263,7 @@ void RoutedCall::Finish(const absl::Status& status) {
   on_done_ = nullptr;
   ChunkCallback dropped;
   std::lock_guard<std::mutex> lock(mutex_);
-  dropped.swap(on_chunk_);
+  std::swap(dropped, on_chunk_);
 }
 
 }  // namespace macrame::agentd

@@ -1,9 +1,10 @@
 #pragma once
 
 // One request on its way to an entry rank: asks again, where the record then says, until a first
-// chunk came, the failure is of another kind or the wait is over. It ends when the node it was sent
-// to is dead or its gang was launched anew, whatever the connection says: a frozen machine keeps
-// its connections for long.
+// chunk came, the failure is of another kind or the wait is over. An answer of which the client was
+// sent nothing yet (ChunkCallback::can_begin_again) is asked for again after chunks as well. It
+// ends when the node it was sent to is dead or its gang was launched anew, whatever the connection
+// says: a frozen machine keeps its connections for long.
 //
 // Owner thread, but for its making, Cancel and the chunks: these pass from the channel of the rank
 // (or of its node) to `on_chunk` on that channel's thread, and wait for nothing that the owner
@@ -39,6 +40,8 @@ inline constexpr int kGangsLostMax = 2;
 // before.
 inline constexpr Duration kMovedOnGrace = std::chrono::seconds(20);
 inline constexpr Duration kMovedOnLook = std::chrono::milliseconds(200);
+// The longest that one answer may take, with all its tries.
+inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
 
 // Whether the same request may find an entry rank a moment later: the failure is of the way there
 // (NOT_READY, ENTRY_UNREACHABLE) or of a record that is out of date (MODEL_NOT_LOADED, from a node
@@ -81,6 +84,10 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   void Try();
   void TakeChunk(uint64_t attempt, const v1::GenerateChunk& chunk);
   bool HasAnswered() const;
+  // Whether the present attempt's rank was heard of: it has taken the request up.
+  bool WasTaken() const;
+  // What came so far is dropped. False: some of it may be with the client.
+  bool BeginAgain();
   uint64_t BeginAttempt();
   // No chunk is taken any more. Whether there was an attempt under way.
   bool EndAttempt();
@@ -106,9 +113,11 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   DoneCallback on_done_;            // let go of at the end
   const Duration moved_on_grace_;
   MonotonicTime give_up_;
+  MonotonicTime limit_;
   bool cancelled_ = false;
   bool finished_ = false;
   int gangs_lost_ = 0;
+  absl::Status lost_as_;  // how an answer that had begun was lost
   transport::CallHandle handle_;
   EntryTable::Entry entry_;
 
@@ -116,6 +125,7 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   mutable std::mutex mutex_;
   ChunkCallback on_chunk_ ABSL_GUARDED_BY(mutex_);  // let go of at the end
   bool has_answered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_taken_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the present attempt; chunks of earlier ones don't count any more.
   uint64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
   bool under_way_ ABSL_GUARDED_BY(mutex_) = false;

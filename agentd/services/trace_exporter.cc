@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "transport/regular_file.h"
 
 namespace macrame::agentd {
 namespace {
@@ -51,19 +52,21 @@ absl::Status WrongFields(const std::string& path, const std::string& what) {
 }  // namespace
 
 absl::StatusOr<HttpFields> ReadTraceFields(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return WrongFields(path, " is no file that can be read");
+  const auto opened = transport::RegularFile::Open(path);
+  if (!opened.ok()) {
+    return WrongFields(
+        path, absl::StrCat(" is no file that can be read (", opened.status().message(), ")"));
   }
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if ((opened->info().st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return WrongFields(path, " can be read by other users: chmod 600 it");
   }
-  if (static_cast<size_t>(info.st_size) > kFieldFileBytesMax) {
+  const auto whole = transport::ReadRegularFile(path, kFieldFileBytesMax);
+  if (absl::IsOutOfRange(whole.status())) {
     return WrongFields(path, absl::StrCat(" has more than ", kFieldFileBytesMax, " bytes"));
   }
-  std::ifstream file(path);
-  if (!file) return WrongFields(path, " can't be read by this user");
+  if (!whole.ok()) return WrongFields(path, " can't be read by this user");
   HttpFields fields;
+  std::istringstream file(*whole);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     const absl::string_view text = absl::StripAsciiWhitespace(line);

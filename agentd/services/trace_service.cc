@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/services/gathering.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -75,7 +76,7 @@ void TraceService::Trace(const v1::TraceRankRequest& request, Reply<v1::TraceMod
   const OwnAnswer<v1::TraceRankResponse> own = {parts_.self, [this, request](const auto& answered) {
                                                   parts_.supervisor.TraceRanks(request, answered);
                                                 }};
-  gatherings_.Ask(
+  AskEach(
       parts_.channels, nodes, kTraceRanks, request,
       std::chrono::milliseconds(request.duration_ms()) + kAnswerSlack,
       [response](const NodeId& node, const absl::StatusOr<v1::TraceRankResponse>& answer) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "agentd/node/peer_channels.h"
-#include "agentd/services/gathering.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/rank.pb.h"
@@ -32,8 +31,6 @@ class TraceService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node) { gatherings_.NoteGone(node); }
 
  private:
   template <typename Response>
@@ -42,7 +39,6 @@ class TraceService {
   void Trace(const v1::TraceRankRequest& request, Reply<v1::TraceModelResponse> reply);
 
   Parts parts_;
-  Gatherings gatherings_;
 };
 
 }  // namespace macrame::agentd

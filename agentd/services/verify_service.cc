@@ -53,7 +53,12 @@ struct VerifyService::Gathering {
     if (!status.ok()) {
       v1::NodeModelFiles& own = *told.mutable_nodes(places.at(node));
       own.clear_files();
-      *own.mutable_failure() = ReasonOf(status);
+      v1::Reason& why = *own.mutable_failure();
+      why = ReasonOf(status);
+      if (absl::IsUnavailable(status) && why.code() == reasons::kInternal) {
+        why.set_code(reasons::kEntryUnreachable);
+        why.set_node_id(node.value());
+      }
     }
     if (awaited.empty()) Finish();
   }
@@ -151,8 +156,6 @@ void VerifyService::Verify(const v1::VerifyModelRequest& request, ServerStream s
   auto gathering = std::make_shared<Gathering>();
   gathering->stream = stream;
   gathering->awaited = nodes;
-  std::erase_if(open_, [](const auto& one) { return one.expired(); });
-  open_.push_back(gathering);
   for (const NodeId& node : nodes) {
     gathering->places[node] = gathering->told.nodes_size();
     gathering->told.add_nodes()->set_node_id(node.value());
@@ -178,16 +181,6 @@ void VerifyService::Verify(const v1::VerifyModelRequest& request, ServerStream s
     gathering->handles.push_back(channel->Stream(kVerifyFiles, wanted, kVerifyLimit, take, done));
   }
   stream.OnCancel([gathering] { gathering->Cancel(); });
-}
-
-void VerifyService::NoteGone(const NodeId& node) {
-  for (const std::weak_ptr<Gathering>& one : open_) {
-    const std::shared_ptr<Gathering> gathering = one.lock();
-    if (gathering == nullptr) continue;
-    gathering->End(node,
-                   ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
-                                absl::StrCat("node ", ShortId(node), " is gone"), node.value()));
-  }
 }
 
 }  // namespace macrame::agentd

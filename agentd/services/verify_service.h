@@ -42,8 +42,6 @@ class VerifyService {
   void RegisterAgent(transport::RpcServer& server);
   // For clusterctl.
   void RegisterCluster(transport::RpcServer& server);
-  // Its channel goes, and with it the calls that wait for it.
-  void NoteGone(const NodeId& node);
 
  private:
   // Each progress, then the files, to `on_files`; then `done` once. The handle ends the reading.
@@ -58,7 +56,6 @@ class VerifyService {
 
   Parts parts_;
   const std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
-  std::vector<std::weak_ptr<Gathering>> open_;
   std::unique_ptr<transport::WorkerThread> reader_;  // from the first reading on
 };
 

@@ -10,21 +10,20 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "transport/regular_file.h"
 
 namespace macrame::agentd {
 namespace {
 
 constexpr char kName[] = "audit.log";
+constexpr size_t kAuditReadBytesMax = 16 * kAuditFileBytesMax;
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return transport::ReadRegularFile(path, kAuditReadBytesMax).value_or("");
 }
 
 bool WriteAll(int file, absl::string_view bytes) {
@@ -72,11 +71,13 @@ void AuditLog::Open() {
 }
 
 bool AuditLog::OpenNewest() {
-  file_ = ::open(PathOf(0).c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  // A pipe in its place would take a little and then hold up the agent.
+  file_ = ::open(PathOf(0).c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0600);
   struct stat info {};
   if (file_ < 0) return false;
-  if (::fstat(file_, &info) != 0) {
-    const int code = errno;
+  const bool is_known = ::fstat(file_, &info) == 0;
+  if (!is_known || !S_ISREG(info.st_mode)) {
+    const int code = is_known ? EINVAL : errno;
     ::close(std::exchange(file_, -1));
     errno = code;
     return false;
@@ -86,7 +87,12 @@ bool AuditLog::OpenNewest() {
 }
 
 void AuditLog::NoteTrouble() {
-  const std::string why = absl::StrCat(PathOf(0), ": ", std::strerror(errno));
+  const int code = errno;
+  struct stat info {};
+  absl::Status kind;
+  if (::stat(PathOf(0).c_str(), &info) == 0) kind = transport::CheckIsRegular(PathOf(0), info);
+  const std::string why =
+      kind.ok() ? absl::StrCat(PathOf(0), ": ", std::strerror(code)) : std::string(kind.message());
   if (trouble_.empty()) spdlog::error("the audit log can't be written: {}", why);
   trouble_ = why;
 }

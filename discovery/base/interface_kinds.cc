@@ -46,16 +46,44 @@ bool IsNumbered(std::string_view name, std::string_view prefix) {
   return true;
 }
 
+// Whether `text` holds `word` with no letter beside it: "WLAN" holds no LAN.
+bool HoldsWord(absl::string_view text, absl::string_view word) {
+  const auto is_letter = [&](size_t at) {
+    return at < text.size() && absl::ascii_isalpha(static_cast<unsigned char>(text[at]));
+  };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !is_letter(at - 1)) && !is_letter(at + word.size())) return true;
+  }
+  return false;
+}
+
+// The names are those of the system's language, or what people made of them; "Thunderbolt 2",
+// "Ethernet" and "Wi-Fi" are the same in most.
 v1::InterfaceKind KindOfHardwarePort(absl::string_view port) {
-  if (port == "Thunderbolt Bridge") return v1::INTERFACE_KIND_BRIDGE;
-  if (absl::StartsWith(port, "Thunderbolt Ethernet")) return v1::INTERFACE_KIND_ETHERNET;
-  if (absl::StartsWith(port, "Thunderbolt ")) return v1::INTERFACE_KIND_THUNDERBOLT;
-  if (port == "Wi-Fi" || port == "AirPort") return v1::INTERFACE_KIND_WIFI;
-  for (const char* word : {"Ethernet", "LAN", "iPhone USB", "iPad USB"}) {
-    if (absl::StrContains(port, word)) return v1::INTERFACE_KIND_ETHERNET;
+  absl::string_view number = port;
+  if (absl::ConsumePrefix(&number, "Thunderbolt ") &&
+      IsNumbered(std::string_view(number.data(), number.size()), "")) {
+    return v1::INTERFACE_KIND_THUNDERBOLT;
+  }
+  for (const char* name : {"Wi-Fi", "WLAN", "AirPort"}) {
+    if (port == name) return v1::INTERFACE_KIND_WIFI;
   }
   if (absl::StrContains(port, "Bridge")) return v1::INTERFACE_KIND_BRIDGE;
+  if (absl::StrContains(port, "Ethernet") || HoldsWord(port, "LAN")) {
+    return v1::INTERFACE_KIND_ETHERNET;
+  }
+  // A tethered telephone ("iPhone USB") is a network of its own to each machine, and is left
+  // unspecified: it comes after what joins them.
   return v1::INTERFACE_KIND_UNSPECIFIED;
+}
+
+// What a Mac calls lo0, bridge0, utun3 … is the same in every language.
+v1::InterfaceKind KindOfDevice(absl::string_view device, absl::string_view port) {
+  const v1::InterfaceKind kind = KindFromName(std::string_view(device.data(), device.size()));
+  return kind == v1::INTERFACE_KIND_BRIDGE || kind == v1::INTERFACE_KIND_LOOPBACK ||
+                 kind == v1::INTERFACE_KIND_VPN
+             ? kind
+             : KindOfHardwarePort(port);
 }
 
 }  // namespace
@@ -103,8 +131,8 @@ std::map<std::string, v1::InterfaceKind> ParseHardwarePorts(std::string_view tex
     if (absl::ConsumePrefix(&line, "Hardware Port:")) {
       port = absl::StripAsciiWhitespace(line);
     } else if (absl::ConsumePrefix(&line, "Device:") && !port.empty()) {
-      const v1::InterfaceKind kind = KindOfHardwarePort(port);
       const absl::string_view device = absl::StripAsciiWhitespace(line);
+      const v1::InterfaceKind kind = KindOfDevice(device, port);
       if (kind != v1::INTERFACE_KIND_UNSPECIFIED && !device.empty()) {
         kinds[std::string(device)] = kind;
       }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "macrame/v1/link.pb.h"
+#include "transport/links/network_services.h"
 
 namespace macrame::discovery {
 
@@ -50,12 +51,7 @@ std::map<uint32_t, ThunderboltSocket> ParseThunderboltSockets(std::string_view t
 std::map<std::string, std::string> ParseHardwarePortNames(std::string_view text);
 
 // `networksetup -listnetworkserviceorder`
-struct NetworkService {
-  std::string name;
-  std::string hardware_port;
-  std::string device;  // may be empty (VPN)
-  bool is_enabled = true;
-};
+using transport::NetworkService;
 std::vector<NetworkService> ParseServiceOrder(std::string_view text);
 
 // `networksetup -getinfo SERVICE`: nullopt when there is no such service, or its way of getting an

@@ -129,19 +129,6 @@ class IfconfigReader {
   int bridge_ = -1;
 };
 
-// "(Hardware Port: Thunderbolt 3, Device: en4)"
-bool ReadServiceDetail(std::string_view line, NetworkService& service) {
-  if (!line.starts_with("(Hardware Port:") || !line.ends_with(')')) return false;
-  const std::string_view inner = line.substr(1, line.size() - 2);
-  const size_t device = inner.rfind(", Device:");
-  if (device == inner.npos) return false;
-  std::string_view key, port;
-  if (!SplitOnce(inner.substr(0, device), ":", key, port)) return false;
-  service.hardware_port = NetworkName(port);
-  service.device = NetworkName(Trim(inner.substr(device + 9)));
-  return true;
-}
-
 }  // namespace
 
 std::map<std::string, std::string> ParseHardwarePortNames(std::string_view text) {
@@ -161,21 +148,15 @@ std::map<std::string, std::string> ParseHardwarePortNames(std::string_view text)
 }
 
 std::vector<NetworkService> ParseServiceOrder(std::string_view text) {
-  std::vector<NetworkService> services;
-  NetworkService current;
-  for (const std::string_view line : WholeLines(text)) {
-    const std::string_view content = Trim(line);
-    if (!content.starts_with('(')) continue;
-    if (ReadServiceDetail(content, current)) {
-      if (!current.name.empty() && services.size() < kInterfacesMax) services.push_back(current);
-      current = NetworkService{};
-      continue;
-    }
-    const size_t close = content.find(')');
-    if (close == content.npos) continue;
-    current = NetworkService{};
-    current.is_enabled = content.substr(1, close - 1) != "*";
-    current.name = NetworkName(Trim(content.substr(close + 1)));
+  // A last line without its end may be cut in the middle of a name.
+  const size_t end = text.rfind('\n');
+  std::vector<NetworkService> services =
+      transport::ParseServiceOrder(end == text.npos ? std::string_view() : text.substr(0, end));
+  if (services.size() > kInterfacesMax) services.resize(kInterfacesMax);
+  for (NetworkService& service : services) {
+    service.name = NetworkName(service.name);
+    service.hardware_port = NetworkName(service.hardware_port);
+    service.device = NetworkName(service.device);
   }
   return services;
 }

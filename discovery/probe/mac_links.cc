@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "discovery/base/interfaces.h"
 #include "discovery/base/plain_text.h"
@@ -11,6 +10,7 @@
 #include "discovery/probe/mac_probe.h"
 #include "proto/reasons.h"
 #include "proto/utf8.h"
+#include "transport/links/mac_bridges.h"
 
 namespace macrame::discovery {
 namespace {
@@ -45,6 +45,8 @@ class MacLinks {
     ReadThunderbolt();
     ReadNetwork();
     ReadRdma();
+    FindThunderboltInterfaces();
+    ReadServices();
     JoinPorts();
     ReadKernel();
     ReadPower();
@@ -173,14 +175,16 @@ class MacLinks {
   void ReadNetwork() {
     const CommandResult ports = Ask(HardwarePortsCommand());
     hardware_ports_ = ParseHardwarePortNames(ports.out);
-    const auto kinds = ParseHardwarePorts(ports.out);
+    kinds_ = ParseHardwarePorts(ports.out);
     if (hardware_ports_.empty()) Unknown("hardware_ports", HardwarePortsCommand(), ports);
     const CommandResult config = Ask(IfconfigCommand());
     IfconfigAnswer answer = ParseIfconfig(config.out);
     interfaces_are_whole_ = IsWhole(config);
-    if (answer.interfaces.empty()) Unknown("interfaces", IfconfigCommand(), config);
+    if (answer.interfaces.empty() || !interfaces_are_whole_) {
+      Unknown("interfaces", IfconfigCommand(), config);
+    }
     for (v1::LinkInterface& interface : answer.interfaces) {
-      Complete(kinds, interface);
+      Complete(interface);
       *facts_.add_interfaces() = std::move(interface);
     }
     for (v1::NetworkBridge& bridge : answer.bridges) *facts_.add_bridges() = std::move(bridge);
@@ -188,49 +192,79 @@ class MacLinks {
     RoutingTable routes = ParseRoutes(table.out);
     if (!routes.read) Unknown("routes", RoutesCommand(), table);
     for (v1::NetworkRoute& route : routes.routes) *facts_.add_routes() = std::move(route);
-    ReadServices();
+    services_ = ParseServiceOrder(Ask(ServiceOrderCommand()).out);
     ReadSharing();
   }
 
-  void Complete(const std::map<std::string, v1::InterfaceKind>& kinds,
-                v1::LinkInterface& interface) const {
-    const auto kind = kinds.find(interface.name());
-    interface.set_kind(kind != kinds.end() ? kind->second : KindFromName(interface.name()));
+  void Complete(v1::LinkInterface& interface) const {
+    const auto kind = kinds_.find(interface.name());
+    interface.set_kind(kind != kinds_.end() ? kind->second : KindFromName(interface.name()));
     const auto port = hardware_ports_.find(interface.name());
     if (port != hardware_ports_.end()) {
       interface.set_hardware_port(port->second);
-      interface.set_socket(SocketOf(port->second));
     }
     for (v1::NodeAddress& address : *interface.mutable_addresses()) {
       address.set_interface_kind(interface.kind());
     }
   }
 
-  // "Thunderbolt 2" → 2
-  static uint32_t SocketOf(const std::string& hardware_port) {
-    constexpr std::string_view kPrefix = "Thunderbolt ";
-    if (!hardware_port.starts_with(kPrefix)) return 0;
-    const auto number = ParseUnsigned(std::string_view(hardware_port).substr(kPrefix.size()));
+  // "Thunderbolt 2" → 2, whatever the system's language calls it.
+  static uint32_t SocketOf(std::string_view hardware_port) {
+    const size_t before = hardware_port.find_last_not_of("0123456789");
+    if (before == hardware_port.npos || before + 1 == hardware_port.size()) return 0;
+    const auto number = ParseUnsigned(hardware_port.substr(before + 1));
     return number && *number <= 64 ? static_cast<uint32_t>(*number) : 0;
   }
 
-  void ReadServices() {
-    for (const NetworkService& service : ParseServiceOrder(Ask(ServiceOrderCommand()).out)) {
-      if (service.is_enabled && service.hardware_port == "Thunderbolt Bridge") {
-        facts_.set_bridge_service(service.name);
+  // Named so, or a port of an unknown name that the system's own bridge or its RDMA holds: these
+  // two hold Thunderbolt ports alone.
+  bool IsThunderbolt(const v1::LinkInterface& interface) const {
+    if (interface.kind() == v1::INTERFACE_KIND_THUNDERBOLT) return true;
+    if (interface.kind() != v1::INTERFACE_KIND_UNSPECIFIED || interface.hardware_port().empty()) {
+      return false;
+    }
+    return transport::BridgeNumber(interface.bridge()) == 0 ||
+           std::any_of(facts_.rdma_devices().begin(), facts_.rdma_devices().end(),
+                       [&](const v1::RdmaDevice& device) {
+                         return device.interface_name() == interface.name();
+                       });
+  }
+
+  void FindThunderboltInterfaces() {
+    for (v1::LinkInterface& interface : *facts_.mutable_interfaces()) {
+      if (!IsThunderbolt(interface)) continue;
+      interface.set_kind(v1::INTERFACE_KIND_THUNDERBOLT);
+      interface.set_socket(SocketOf(interface.hardware_port()));
+      for (v1::NodeAddress& address : *interface.mutable_addresses()) {
+        address.set_interface_kind(interface.kind());
       }
+    }
+  }
+
+  // The service of the bridge that holds Thunderbolt ports: bridge0, unless somebody made another.
+  void ReadServices() {
+    const auto holds_ports = [this](const std::string& bridge) {
+      return std::any_of(facts_.interfaces().begin(), facts_.interfaces().end(),
+                         [&](const v1::LinkInterface& interface) {
+                           return interface.bridge() == bridge &&
+                                  interface.kind() == v1::INTERFACE_KIND_THUNDERBOLT;
+                         });
+    };
+    bool is_sure = false;
+    for (const NetworkService& service : services_) {
+      const int number = transport::BridgeNumber(service.device);
+      if (!service.is_enabled || number < 0 || number >= transport::kFirstMadeBridge) continue;
+      const bool holds = holds_ports(service.device);
+      if (is_sure || !(holds || number == 0)) continue;
+      facts_.set_bridge_service(service.name);
+      is_sure = holds;
     }
   }
 
   void ReadSharing() {
     const auto devices = ParseSharingDevices(Ask(SharingDevicesCommand()).out);
-    const bool made_bridge = std::any_of(
-        facts_.bridges().begin(), facts_.bridges().end(), [](const v1::NetworkBridge& bridge) {
-          return absl::StartsWith(bridge.name(), "bridge1") &&
-                 std::any_of(
-                     bridge.members().begin(), bridge.members().end(),
-                     [](const std::string& member) { return !absl::StartsWith(member, "vmenet"); });
-        });
+    const bool made_bridge = std::any_of(facts_.bridges().begin(), facts_.bridges().end(),
+                                         transport::IsOfInternetSharing);
     if (devices) {
       for (const std::string& device : *devices) facts_.add_internet_sharing_interfaces(device);
     }
@@ -279,12 +313,23 @@ class MacLinks {
     }
   }
 
+  // Where ifconfig told nothing of the interfaces, the name has to do.
+  bool IsThunderboltPort(const std::string& device, const std::string& name) const {
+    for (const v1::LinkInterface& interface : facts_.interfaces()) {
+      if (interface.name() == device) return IsThunderbolt(interface);
+    }
+    return kinds_.contains(device) && kinds_.at(device) == v1::INTERFACE_KIND_THUNDERBOLT &&
+           SocketOf(name) != 0;
+  }
+
   // Socket → hardware port "Thunderbolt N" → interface → device: the only map that holds.
   void JoinPorts() {
     for (v1::ThunderboltPort& port : *facts_.mutable_ports()) {
       if (port.socket() == 0) continue;
       for (const auto& [device, name] : hardware_ports_) {
-        if (SocketOf(name) == port.socket()) port.set_interface_name(device);
+        if (SocketOf(name) == port.socket() && IsThunderboltPort(device, name)) {
+          port.set_interface_name(device);
+        }
       }
       if (port.interface_name().empty()) continue;
       const std::string wanted = absl::StrCat("rdma_", port.interface_name());
@@ -332,6 +377,8 @@ class MacLinks {
   CommandRunner& runner_;
   v1::LinkFacts facts_;
   std::map<std::string, std::string> hardware_ports_;
+  std::map<std::string, v1::InterfaceKind> kinds_;
+  std::vector<NetworkService> services_;
   bool interfaces_are_whole_ = false;
 };
 

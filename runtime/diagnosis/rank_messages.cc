@@ -23,13 +23,32 @@ constexpr int kErrnoNoEntry = 2, kErrnoBusy = 16, kErrnoInvalid = 22, kErrnoAddr
               kErrnoTimedOut = 60, kErrnoRefused = 61, kErrnoHostDown = 64,
               kErrnoNoRouteToHost = 65, kErrnoNoData = 96;
 
+// Where MLX crashes on a connection whose other end is gone.
+constexpr absl::string_view kPostReceive = "tbt_post_recv";
+constexpr absl::string_view kGpuPhase{kGpuFaultPhase.data(), kGpuFaultPhase.size()};
+
 struct Known {
   absl::string_view part;  // of the message, as it is printed
   absl::string_view code;
   absl::string_view means;  // our words
   absl::string_view phase;
-  bool is_symptom = false;  // a probe or another rank may know the cause
+  bool is_symptom = false;        // a probe or another rank may know the cause
+  absl::string_view remedy = "";  // where the code's own is not the next step
 };
+
+constexpr absl::string_view kGpuTimeoutRemedy =
+    "the rank is launched again; if it comes back, end other programs that use the GPU and load "
+    "with fewer sequences; over several ranks set 'metal_fast_synch: off'";
+constexpr absl::string_view kGpuMemoryRemedy =
+    "load with a smaller context or fewer sequences, or on more nodes; end other programs on that "
+    "machine; a raised iogpu.wired_limit_mb is lost when it restarts";
+constexpr absl::string_view kGpuResetRemedy =
+    "the rank is launched again; if it comes back, restart that machine and look for another "
+    "program that uses its GPU";
+constexpr absl::string_view kGpuSystemRemedy =
+    "update macOS on that machine: this release's MLX is built for a newer one";
+constexpr absl::string_view kFenceRemedy =
+    "set 'metal_fast_synch: off' on the nodes of this model, and load it again";
 
 // More telling parts first: the first that is found counts.
 constexpr std::array kKnown = {
@@ -62,9 +81,57 @@ constexpr std::array kKnown = {
           "the device matrix names a device that this machine does not have", "queue_pair"},
     Known{"ibv_reg_mr_iova2", reasons::kNoRdmaDevice,
           "MLX crashed on a device that is not there (before 0.32.1)", "queue_pair"},
-    Known{"tbt_post_recv", reasons::kPeerLost, "MLX crashed after a peer was lost", "run", true},
+    Known{kPostReceive, reasons::kPeerLost,
+          "MLX crashed as it received over a connection that was broken: another rank ended first",
+          "run", true,
+          "'clusterctl events' tells which rank ended first, and why; if the next launch fails at "
+          "a queue pair, restart both machines"},
     Known{"KERN_INVALID_ADDRESS at 0x0000000000000000", reasons::kNoRdmaDevice,
           "MLX crashed on a device that is not there (before 0.32.1)", "queue_pair"},
+    // The GPU.
+    Known{"kIOGPUCommandBufferCallbackErrorTimeout", reasons::kRankStalled,
+          "macOS ended a command of the GPU that took too long", kGpuPhase, false,
+          kGpuTimeoutRemedy},
+    Known{"Caused GPU Timeout Error", reasons::kRankStalled,
+          "macOS ended a command of the GPU that took too long", kGpuPhase, false,
+          kGpuTimeoutRemedy},
+    Known{"kIOGPUCommandBufferCallbackErrorOutOfMemory", reasons::kMemoryShort,
+          "the GPU had no memory left", kGpuPhase, false, kGpuMemoryRemedy},
+    Known{"execution failed: Insufficient Memory", reasons::kMemoryShort,
+          "the GPU had no memory left", kGpuPhase, false, kGpuMemoryRemedy},
+    Known{"greater than the maximum allowed buffer size", reasons::kMemoryShort,
+          "one buffer would be larger than the GPU takes", kGpuPhase, false, kGpuMemoryRemedy},
+    Known{"[metal::malloc]", reasons::kMemoryShort, "the GPU gave no more memory", kGpuPhase, false,
+          kGpuMemoryRemedy},
+    Known{"[malloc_or_wait]", reasons::kMemoryShort, "the GPU gave no more memory", kGpuPhase,
+          false, kGpuMemoryRemedy},
+    // The first names the culprit; the others were under way beside it.
+    Known{"kIOGPUCommandBufferCallbackErrorHang", reasons::kRankStalled,
+          "the GPU hung, and macOS reset it", kGpuPhase, false, kGpuResetRemedy},
+    Known{"kIOGPUCommandBufferCallbackErrorPageFault", reasons::kMlxInternal,
+          "a command of the GPU used memory that is not its own", kGpuPhase, false,
+          kGpuResetRemedy},
+    Known{"kIOGPUCommandBufferCallbackErrorInnocentVictim", reasons::kRankStalled,
+          "macOS reset the GPU because of another program or rank", kGpuPhase, true,
+          kGpuResetRemedy},
+    Known{"kIOGPUCommandBufferCallbackErrorSubmissionsIgnored", reasons::kRankStalled,
+          "macOS takes no more commands for the GPU after earlier errors", kGpuPhase, true,
+          kGpuResetRemedy},
+    Known{"which is not supported on this OS", reasons::kMlxBuild,
+          "MLX's GPU kernels are for a newer macOS than this one", kGpuPhase, false,
+          kGpuSystemRemedy},
+    Known{"Failed to load the metallib", reasons::kMlxBuild,
+          "MLX's GPU kernels can't be loaded on this macOS", kGpuPhase, false, kGpuSystemRemedy},
+    Known{"Failed to load the default metallib", reasons::kMlxBuild,
+          "MLX's GPU kernels can't be loaded on this macOS", kGpuPhase, false, kGpuSystemRemedy},
+    Known{"[metal::Device] Unable to load", reasons::kMlxBuild,
+          "a GPU kernel of MLX can't be loaded on this macOS", kGpuPhase, false, kGpuSystemRemedy},
+    Known{"Command buffer execution failed", reasons::kMlxInternal, "a command of the GPU failed",
+          kGpuPhase, false, kGpuResetRemedy},
+    // Of MLX_METAL_FAST_SYNCH=1, known to hang (mlx issues 3142 and 3830).
+    Known{"Fence::wait", reasons::kRankStalled,
+          "MLX waited for the GPU in its fast way of synchronising, which may hang", kGpuPhase,
+          true, kFenceRemedy},
     // Meeting at rank 0.
     Known{"[jaccl] Couldn't connect", reasons::kCoordinator,
           "rank 0's rendezvous address can't be reached", "rendezvous", true},
@@ -254,6 +321,8 @@ absl::string_view CodeByErrno(const Known& known, absl::string_view line) {
   if (absl::StrContains(known.part, "to RTR failed")) {
     if (number == kErrnoBusy) return reasons::kResourceExhausted;
     if (number == kErrnoNoData) return reasons::kGidIndexShifted;
+    // The peer's GID is looked for by another interface, or the matrix names another cable.
+    if (number == kErrnoTimedOut) return reasons::kRouteWrongIf;
   }
   if (absl::StrContains(known.part, "Could not find device") &&
       !absl::StrContains(line, "(0 available)")) {
@@ -307,6 +376,7 @@ RecognisedMessage Make(const Known& known, const std::string& line) {
   found.reason = MakeReason(std::string_view(code.data(), code.size()),
                             absl::StrCat(known.means, ErrnoText(line)));
   found.reason.set_evidence(AsUtf8(CutToBytes(line, kEvidenceBytesMax), "?"));
+  if (!known.remedy.empty()) found.reason.set_remedy(std::string(known.remedy));
   found.is_symptom = known.is_symptom;
   found.phase = std::string(known.phase);
   return found;
@@ -367,12 +437,15 @@ std::optional<RecognisedMessage> RecogniseMessage(std::string_view text) {
 }
 
 std::optional<RecognisedMessage> RecogniseLastLines(std::string_view last_lines) {
+  const absl::string_view text(last_lines.data(), last_lines.size());
+  // A crash report names the address before the place, which tells more.
+  const bool is_at_receive = absl::StrContains(text, kPostReceive);
   std::optional<RecognisedMessage> best;
-  for (const absl::string_view line :
-       absl::StrSplit(absl::string_view(last_lines.data(), last_lines.size()), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     std::optional<RecognisedMessage> found =
         RecogniseMessage(std::string_view(line.data(), line.size()));
     if (!found.has_value()) continue;
+    if (is_at_receive && absl::StrContains(line, "KERN_INVALID_ADDRESS")) continue;
     if (!best.has_value() || WeightOf(*found) > WeightOf(*best)) best = std::move(found);
   }
   return best;

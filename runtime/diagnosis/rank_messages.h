@@ -16,8 +16,11 @@ namespace macrame::runtime {
 struct RecognisedMessage {
   v1::Reason reason;  // code, message with the figures, remedy, who, evidence = the line itself
   bool is_symptom = false;  // a consequence: another rank's message, or a probe, may know the cause
-  std::string phase;  // "spawn", "rendezvous", "queue_pair", "first_collective", "weights", "run"
+  std::string
+      phase;  // "spawn", "rendezvous", "queue_pair", "first_collective", "weights", "run", "gpu"
 };
+// Of what MLX's Metal says: nothing that a link could cause.
+inline constexpr std::string_view kGpuFaultPhase = "gpu";
 
 // One line, or a message of several.
 std::optional<RecognisedMessage> RecogniseMessage(std::string_view text);

@@ -1,6 +1,7 @@
 #include "runtime/gang/stall_monitor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +30,9 @@ std::string PlaceOf(const Beat& beat) {
   }
   return "";
 }
+
+// The longest gap of late, of which a hundredth is forgotten with each beat.
+Duration LateAfter(Duration late, Duration gap) { return std::max(gap, late - late / 100); }
 
 }  // namespace
 
@@ -62,7 +66,12 @@ Beat BeatMaker::Make(uint64_t steps, uint64_t marks, RankActivity activity, cons
 
 StallMonitor::StallMonitor(uint32_t self, uint32_t world_size, bool knows_waits, StallLimits limits,
                            MonotonicTime now)
-    : self_(self), knows_waits_(knows_waits), limits_(limits), ranks_(world_size), clock_(now) {
+    : self_(self),
+      knows_waits_(knows_waits),
+      limits_(limits),
+      ranks_(world_size),
+      clock_(now),
+      checked_at_(now) {
   MACRAME_CHECK(self < world_size) << "rank " << self << " of " << world_size;
 }
 
@@ -78,6 +87,9 @@ void StallMonitor::OnBeat(uint32_t rank, const Beat& beat) {
     stepped_at_ = clock_.now();
   }
   ranks_[rank].beat = beat;
+  if (ranks_[rank].was_heard) {
+    ranks_[rank].late = LateAfter(ranks_[rank].late, SinceHeard(ranks_[rank]));
+  }
   ranks_[rank].heard = clock_.now();
   ranks_[rank].was_heard = true;
 }
@@ -107,12 +119,18 @@ Duration StallMonitor::LimitFor(Duration floor) const {
   return limits_.unmeasured > Duration(0) ? std::min(limit, limits_.unmeasured) : limit;
 }
 
+Duration StallMonitor::SilenceLimit(const Watched& rank) const {
+  if (!IsRunning()) return limits_.idle_silence;
+  const Duration late(static_cast<int64_t>(
+      limits_.late_max * static_cast<double>(std::max(rank.late, own_late_).count())));
+  return std::max(limits_.silence, std::min(late, limits_.late_silence));
+}
+
 std::optional<Stall> StallMonitor::FindSilent() const {
-  const Duration limit = IsRunning() ? limits_.silence : limits_.idle_silence;
   const Watched* longest = nullptr;
   for (uint32_t number = 0; number < ranks_.size(); ++number) {
     const Watched& rank = ranks_[number];
-    if (!IsListenedFor(number) || SinceHeard(rank) < limit) continue;
+    if (!IsListenedFor(number) || SinceHeard(rank) < SilenceLimit(rank)) continue;
     if (longest == nullptr || SinceHeard(rank) > SinceHeard(*longest)) longest = &rank;
   }
   if (longest == nullptr) return std::nullopt;
@@ -202,6 +220,9 @@ std::string StallMonitor::Places() const {
 }
 
 std::optional<Stall> StallMonitor::Check(MonotonicTime now) {
+  const Duration gap = now - std::exchange(checked_at_, now);
+  // Beyond that the machine slept.
+  if (gap < limits_.idle_silence) own_late_ = LateAfter(own_late_, gap);
   if (clock_.Advance(now)) {
     // This side was away: what it did not hear tells nothing.
     for (Watched& rank : ranks_) {

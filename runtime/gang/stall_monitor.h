@@ -47,6 +47,11 @@ inline constexpr Duration kBeatInterval = std::chrono::milliseconds(100);
 struct StallLimits {
   // Without a beat, while a step is under way; a second and its end are left of two.
   Duration silence = std::chrono::milliseconds(1200);
+  // But never less than so many times the longest that a beat, or this side's own look, was late by
+  // a moment ago (half of it is forgotten in 7 s), up to `late_silence`: where processors are
+  // short, silence is lateness.
+  double late_max = 3;
+  Duration late_silence = std::chrono::seconds(3);
   // The same while there is nothing to do: nobody waits, and a relaunch costs more than a pause.
   Duration idle_silence = std::chrono::seconds(5);
   // So long after the last step a gang still counts as running: more may be on its way.
@@ -128,6 +133,7 @@ class StallMonitor {
   struct Watched {
     Beat beat;
     Duration heard{};  // by the awake clock
+    Duration late{};   // StallLimits::late_max
     // When it was first seen idle while others were in a step that it has not begun, and its marks
     // then: beats are of different moments, so one that goes on may always look a little behind.
     std::optional<Duration> behind_since;
@@ -141,6 +147,7 @@ class StallMonitor {
   // Whether its silence is judged.
   bool IsListenedFor(uint32_t number) const;
   Duration LimitFor(Duration floor) const;
+  Duration SilenceLimit(const Watched& rank) const;
   void NoteBehind();
   // By how much a rank that the others wait for has outlasted its limit; negative: it has not.
   Duration Overdue(const Watched& rank) const;
@@ -154,6 +161,8 @@ class StallMonitor {
   const StallLimits limits_;
   std::vector<Watched> ranks_;
   AwakeClock clock_;
+  MonotonicTime checked_at_;
+  Duration own_late_{};
   Duration expected_{};
   // When any rank was last known to be in a step, by the awake clock.
   std::optional<Duration> stepped_at_;

@@ -1,9 +1,7 @@
 #include "runtime/gguf/gguf_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/reasons.h"
 #include "runtime/gguf/block_forms.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::gguf {
 namespace {
@@ -262,6 +261,12 @@ absl::Status Broken(const std::string& path, const std::string& what) {
                       absl::StrCat(path, ": ", what));
 }
 
+absl::Status NoFile(const absl::Status& kind) {
+  v1::Reason reason = MakeReason(reasons::kModelFileBroken, std::string(kind.message()));
+  reason.set_remedy("name the file itself, as it was downloaded to a disk");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 }  // namespace
 
 absl::StatusOr<GgufHeader> ParseGguf(std::span<const std::byte> file, const std::string& name) {
@@ -289,44 +294,24 @@ GgufModel::~GgufModel() {
 }
 
 absl::Status CheckIsFile(const std::string& path, const struct stat& info) {
-  if (S_ISREG(info.st_mode)) return absl::OkStatus();
-  v1::Reason reason =
-      MakeReason(reasons::kModelFileBroken, absl::StrCat(path, " is ",
-                                                         S_ISDIR(info.st_mode)    ? "a folder"
-                                                         : S_ISFIFO(info.st_mode) ? "a pipe"
-                                                         : S_ISSOCK(info.st_mode) ? "a socket"
-                                                                                  : "a device",
-                                                         ", not a file"));
-  reason.set_remedy("name the file itself, as it was downloaded to a disk");
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+  const absl::Status is_file = transport::CheckIsRegular(path, info);
+  return is_file.ok() ? is_file : NoFile(is_file);
 }
 
 absl::StatusOr<GgufHeader> GgufModel::Map(const std::string& path) {
-  struct stat info {};
-  // Looks before it opens: to open a pipe is to wait for its writer, and to open a device may do
-  // something to it. O_NONBLOCK is for what took the file's place in between.
-  int fd = -1;
-  if (stat(path.c_str(), &info) == 0) {
-    if (absl::Status is_file = CheckIsFile(path, info); !is_file.ok()) return is_file;
-    fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  }
-  if (fd < 0 || fstat(fd, &info) != 0) {
-    const int error = errno;
-    if (fd >= 0) close(fd);
+  const auto file = transport::RegularFile::Open(path);
+  if (absl::IsInvalidArgument(file.status())) return NoFile(file.status());
+  if (!file.ok()) {
     v1::Reason reason =
-        MakeReason(reasons::kModelFileMissing, absl::StrCat(path, ": ", std::strerror(error)));
+        MakeReason(reasons::kModelFileMissing, std::string(file.status().message()));
     reason.set_remedy("check the file's name and who may read it");
     return ReasonStatus(absl::StatusCode::kNotFound, reason);
   }
-  const absl::Status is_file = CheckIsFile(path, info);
-  const size_t bytes = is_file.ok() ? static_cast<size_t>(info.st_size) : 0;
-  void* address = bytes == 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int error = errno;
-  close(fd);
-  if (!is_file.ok()) return is_file;
+  const size_t bytes = static_cast<size_t>(file->size());
   if (bytes == 0) return Broken(path, "it is empty");
+  void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file->fd(), 0);
   if (address == MAP_FAILED) {
-    return Broken(path, absl::StrCat("it can't be mapped: ", std::strerror(error)));
+    return Broken(path, absl::StrCat("it can't be mapped: ", std::strerror(errno)));
   }
   mappings_.push_back({address, bytes});
   const auto* data = static_cast<const std::byte*>(address);

@@ -10,61 +10,33 @@
 #define HWY_TARGET_INCLUDE "runtime/kernels/dense.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
+#include "runtime/kernels/packed_floats.inc"
 
 HWY_BEFORE_NAMESPACE();
 namespace macrame::runtime::kernels {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
-using VF32 = hn::Vec<F32>;
-inline constexpr size_t kLanes = HWY_LANES(float);
-
-// kLanes stored scalars from element `index` on, widened.
-template <Scalar kType>
-HWY_INLINE VF32 LoadWide(const uint8_t* data, size_t index) {
-  const F32 d;
-  if constexpr (kType == Scalar::kFloat32) {
-    const hn::Repartition<uint8_t, F32> bytes;
-    return hn::BitCast(d, hn::LoadU(bytes, data + index * 4));
-  } else {
-    const hn::Rebind<uint16_t, F32> d16;
-    const hn::Repartition<uint8_t, decltype(d16)> bytes;
-    const auto raw = hn::BitCast(d16, hn::LoadU(bytes, data + index * 2));
-    if constexpr (kType == Scalar::kBfloat16) {
-      const hn::Repartition<uint32_t, F32> d32;
-      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, raw)));
-    } else {
-      return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), raw));
-    }
-  }
-}
-
-// The last `count` scalars of a row, zeros behind them.
-template <Scalar kType>
-HWY_INLINE VF32 LoadLast(const uint8_t* data, size_t index, size_t count) {
-  uint8_t bytes[kLanes * 4] = {};
-  std::memcpy(bytes, data + index * ScalarBytes(kType), count * ScalarBytes(kType));
-  return LoadWide<kType>(bytes, 0);
-}
-
-template <Scalar kType>
-HWY_INLINE void WidenRow(const uint8_t* data, size_t begin, size_t count, float* out) {
+// Numbers [begin, begin + count) of a row.
+template <class Numbers>
+HWY_INLINE void WidenRow(const typename Numbers::Row& row, size_t begin, size_t count, float* out) {
   const F32 d;
   size_t c = 0;
-  for (; c + kLanes <= count; c += kLanes) hn::StoreU(LoadWide<kType>(data, begin + c), d, out + c);
-  if (c < count) {
-    float last[kLanes];
-    hn::StoreU(LoadLast<kType>(data, begin + c, count - c), d, last);
-    std::memcpy(out + c, last, (count - c) * sizeof(float));
+  for (; c + kLanes <= count; c += kLanes) hn::StoreU(Numbers::Load(row, begin + c), d, out + c);
+  if constexpr (Numbers::kMayEndWithin) {
+    if (c < count) {
+      float last[kLanes];
+      hn::StoreU(Numbers::LoadLast(row, begin + c, count - c), d, last);
+      std::memcpy(out + c, last, (count - c) * sizeof(float));
+    }
   }
 }
 
 // Products of kRows rows with kVectors vectors, written to y[vector * y_stride + row]. Every sum
 // is made alike, whatever is made beside it: one sum a lane, in the order of the columns.
-template <Scalar kType, size_t kRows, size_t kVectors>
-HWY_INLINE void MultiplyTile(const uint8_t* const* rows, const float* x, size_t columns, float* y,
-                             size_t y_stride) {
+template <class Numbers, size_t kRows, size_t kVectors>
+HWY_INLINE void MultiplyTile(const typename Numbers::Row* rows, const float* x, size_t columns,
+                             float* y, size_t y_stride) {
+  using Vectors = PlainNumbers<Scalar::kFloat32>;
   const F32 d;
   VF32 sums[kRows][kVectors];
   MACRAME_UNROLL
@@ -76,7 +48,7 @@ HWY_INLINE void MultiplyTile(const uint8_t* const* rows, const float* x, size_t 
   for (; c + kLanes <= columns; c += kLanes) {
     VF32 weights[kRows];
     MACRAME_UNROLL
-    for (size_t r = 0; r < kRows; ++r) weights[r] = LoadWide<kType>(rows[r], c);
+    for (size_t r = 0; r < kRows; ++r) weights[r] = Numbers::Load(rows[r], c);
     MACRAME_UNROLL
     for (size_t m = 0; m < kVectors; ++m) {
       const auto value = hn::LoadU(d, x + m * columns + c);
@@ -84,14 +56,16 @@ HWY_INLINE void MultiplyTile(const uint8_t* const* rows, const float* x, size_t 
       for (size_t r = 0; r < kRows; ++r) sums[r][m] = hn::MulAdd(weights[r], value, sums[r][m]);
     }
   }
-  if (c < columns) {
-    MACRAME_UNROLL
-    for (size_t m = 0; m < kVectors; ++m) {
-      const auto value = LoadLast<Scalar::kFloat32>(
-          reinterpret_cast<const uint8_t*>(x + m * columns), c, columns - c);
+  if constexpr (Numbers::kMayEndWithin) {
+    if (c < columns) {
       MACRAME_UNROLL
-      for (size_t r = 0; r < kRows; ++r) {
-        sums[r][m] = hn::MulAdd(LoadLast<kType>(rows[r], c, columns - c), value, sums[r][m]);
+      for (size_t m = 0; m < kVectors; ++m) {
+        const Vectors::Row vector = {reinterpret_cast<const uint8_t*>(x + m * columns)};
+        const auto value = Vectors::LoadLast(vector, c, columns - c);
+        MACRAME_UNROLL
+        for (size_t r = 0; r < kRows; ++r) {
+          sums[r][m] = hn::MulAdd(Numbers::LoadLast(rows[r], c, columns - c), value, sums[r][m]);
+        }
       }
     }
   }
@@ -104,79 +78,116 @@ HWY_INLINE void MultiplyTile(const uint8_t* const* rows, const float* x, size_t 
   }
 }
 
-const uint8_t* RowOf(const MatrixView& matrix, size_t row) {
-  return static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
-}
-
-template <Scalar kType, size_t kVectors>
+template <class Numbers, size_t kVectors>
 HWY_NOINLINE void MultiplyFew(const MatrixView& matrix, const float* x, float* y, RowRange range) {
   constexpr size_t kRows = 4;
   size_t row = range.begin;
   for (; row + kRows <= range.end; row += kRows) {
-    const uint8_t* rows[kRows];
-    for (size_t r = 0; r < kRows; ++r) rows[r] = RowOf(matrix, row + r);
-    MultiplyTile<kType, kRows, kVectors>(rows, x, matrix.columns, y + row, matrix.rows);
+    typename Numbers::Row rows[kRows];
+    for (size_t r = 0; r < kRows; ++r) rows[r] = Numbers::RowOf(matrix, row + r);
+    MultiplyTile<Numbers, kRows, kVectors>(rows, x, matrix.columns, y + row, matrix.rows);
   }
   for (; row < range.end; ++row) {
-    const uint8_t* last = RowOf(matrix, row);
-    MultiplyTile<kType, 1, kVectors>(&last, x, matrix.columns, y + row, matrix.rows);
+    const typename Numbers::Row last = Numbers::RowOf(matrix, row);
+    MultiplyTile<Numbers, 1, kVectors>(&last, x, matrix.columns, y + row, matrix.rows);
   }
 }
 
-template <Scalar kType>
+// All vectors with the rows of `range`, a few at a time. y[0] is that of row `range.begin`.
+template <class Numbers>
+void MultiplyByFew(const MatrixView& matrix, const float* x, size_t count, float* y,
+                   size_t y_stride, RowRange range) {
+  constexpr size_t kVectors = 4;
+  MatrixView strided = matrix;
+  strided.rows = y_stride;
+  float* from = y - range.begin;
+  size_t m = 0;
+  for (; m + kVectors <= count; m += kVectors) {
+    MultiplyFew<Numbers, kVectors>(strided, x + m * matrix.columns, from + m * y_stride, range);
+  }
+  for (; m < count; ++m) {
+    MultiplyFew<Numbers, 1>(strided, x + m * matrix.columns, from + m * y_stride, range);
+  }
+}
+
+template <class Numbers>
 HWY_NOINLINE void WidenPanel(const MatrixView& matrix, size_t row, size_t rows, float* panel) {
   for (size_t r = 0; r < rows; ++r) {
-    WidenRow<kType>(RowOf(matrix, row + r), 0, matrix.columns, panel + r * matrix.columns);
+    WidenRow<Numbers>(Numbers::RowOf(matrix, row + r), 0, matrix.columns,
+                      panel + r * matrix.columns);
   }
 }
 
-// Rows are widened into `panel` once for all vectors.
-template <Scalar kType>
+// Rows that are widened together. Those of packed floats take no more than kPanelBytesMax, whatever
+// their length, as the panels of other packed weights do; 0: not one row fits in.
+size_t PanelRows(const MatrixView& matrix) {
+  constexpr size_t kRows = 8;
+  if (!IsPackedFloats(matrix)) return kRows;
+  return std::min(kRows, kPanelBytesMax / (std::max<size_t>(1, matrix.columns) * sizeof(float)));
+}
+
+// Rows are widened into a panel once for all vectors.
+template <class Numbers>
 void MultiplyDenseRows(const MatrixView& matrix, const float* x, size_t count, float* y,
                        RowRange range, AlignedBuffer& memory) {
-  constexpr size_t kVectors = 4;
-  if (count == 1) return MultiplyFew<kType, 1>(matrix, x, y, range);
-  constexpr size_t kRows = 8;
-  auto* panel = reinterpret_cast<float*>(memory.Reserve(kRows * matrix.columns * sizeof(float)));
-  for (size_t row = range.begin; row < range.end; row += kRows) {
-    const size_t rows = std::min(kRows, range.end - row);
-    WidenPanel<kType>(matrix, row, rows, panel);
-    MatrixView widened = matrix;
-    widened.type = Scalar::kFloat32;
-    widened.weights = panel;
-    size_t m = 0;
-    for (; m + kVectors <= count; m += kVectors) {
-      MultiplyFew<Scalar::kFloat32, kVectors>(widened, x + m * matrix.columns,
-                                              y + m * matrix.rows + row, {0, rows});
-    }
-    for (; m < count; ++m) {
-      MultiplyFew<Scalar::kFloat32, 1>(widened, x + m * matrix.columns, y + m * matrix.rows + row,
-                                       {0, rows});
-    }
+  if (count == 1) return MultiplyFew<Numbers, 1>(matrix, x, y, range);
+  const size_t at_once = PanelRows(matrix);
+  if (at_once == 0) {
+    return MultiplyByFew<Numbers>(matrix, x, count, y + range.begin, matrix.rows, range);
+  }
+  const size_t bytes = at_once * matrix.columns * sizeof(float);
+  auto* panel = reinterpret_cast<float*>(memory.Reserve(bytes));
+  MatrixView widened = matrix;
+  widened.bits = 0;
+  widened.packing = Packing::kAffine;
+  widened.type = Scalar::kFloat32;
+  widened.weights = panel;
+  for (size_t row = range.begin; row < range.end; row += at_once) {
+    const size_t rows = std::min(at_once, range.end - row);
+    WidenPanel<Numbers>(matrix, row, rows, panel);
+    MultiplyByFew<PlainNumbers<Scalar::kFloat32>>(widened, x, count, y + row, matrix.rows,
+                                                  {0, rows});
+  }
+}
+
+// Calls function(numbers), of the type that reads the matrix' rows. The matrix has no bits, or is
+// one of packed floats.
+template <typename Function>
+void WithNumbersOf(const MatrixView& matrix, const Function& function) {
+  if (matrix.packing == Packing::kMxfp8) return function(PackedNumbers<Mxfp8>());
+  if (matrix.packing == Packing::kNvfp4) return function(PackedNumbers<Nvfp4>());
+  switch (matrix.type) {
+    case Scalar::kFloat32:
+      return function(PlainNumbers<Scalar::kFloat32>());
+    case Scalar::kBfloat16:
+      return function(PlainNumbers<Scalar::kBfloat16>());
+    case Scalar::kFloat16:
+      return function(PlainNumbers<Scalar::kFloat16>());
   }
 }
 
 void MultiplyDenseImpl(const MatrixView& matrix, const float* x, size_t count, float* y,
                        RowRange range, AlignedBuffer& memory) {
-  switch (matrix.type) {
-    case Scalar::kFloat32:
-      return MultiplyDenseRows<Scalar::kFloat32>(matrix, x, count, y, range, memory);
-    case Scalar::kBfloat16:
-      return MultiplyDenseRows<Scalar::kBfloat16>(matrix, x, count, y, range, memory);
-    case Scalar::kFloat16:
-      return MultiplyDenseRows<Scalar::kFloat16>(matrix, x, count, y, range, memory);
-  }
+  WithNumbersOf(matrix, [&](auto numbers) HWY_ATTR {
+    MultiplyDenseRows<decltype(numbers)>(matrix, x, count, y, range, memory);
+  });
 }
 
-void Widen(const uint8_t* data, Scalar type, size_t begin, size_t count, float* out) {
-  switch (type) {
-    case Scalar::kFloat32:
-      return WidenRow<Scalar::kFloat32>(data, begin, count, out);
-    case Scalar::kBfloat16:
-      return WidenRow<Scalar::kBfloat16>(data, begin, count, out);
-    case Scalar::kFloat16:
-      return WidenRow<Scalar::kFloat16>(data, begin, count, out);
-  }
+// One scalar.
+float Widen(const void* data, Scalar type, size_t index) {
+  MatrixView scalars;
+  scalars.type = type;
+  float out = 0;
+  WithNumbersOf(scalars, [&](auto numbers) HWY_ATTR {
+    if constexpr (decltype(numbers)::kMayEndWithin) {
+      WidenRow<decltype(numbers)>({static_cast<const uint8_t*>(data)}, index, 1, &out);
+    }
+  });
+  return out;
+}
+
+const uint8_t* RowOf(const MatrixView& matrix, size_t row) {
+  return static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
 }
 
 // One row of a quantised matrix.
@@ -185,9 +196,8 @@ void UnpackRow(const MatrixView& matrix, size_t row, float* out) {
   const size_t groups = matrix.columns / group;
   const uint8_t* packed = RowOf(matrix, row);
   for (size_t g = 0; g < groups; ++g) {
-    float scale, bias;
-    Widen(static_cast<const uint8_t*>(matrix.scales), matrix.type, row * groups + g, 1, &scale);
-    Widen(static_cast<const uint8_t*>(matrix.biases), matrix.type, row * groups + g, 1, &bias);
+    const float scale = Widen(matrix.scales, matrix.type, row * groups + g);
+    const float bias = Widen(matrix.biases, matrix.type, row * groups + g);
     for (size_t c = g * group; c < (g + 1) * group; ++c) {
       const size_t bit = c * static_cast<size_t>(matrix.bits);
       // A number of 3, 5 or 6 bits may lie across two bytes, never behind the row's last.
@@ -217,8 +227,10 @@ void UnpackMxfp4Row(const MatrixView& matrix, size_t row, float* out) {
 void GatherRowsImpl(const MatrixView& matrix, const int32_t* rows, size_t count, float* out) {
   for (size_t i = 0; i < count; ++i) {
     const auto row = static_cast<size_t>(rows[i]);
-    if (matrix.bits == 0) {
-      Widen(RowOf(matrix, row), matrix.type, 0, matrix.columns, out + i * matrix.columns);
+    if (matrix.bits == 0 || IsPackedFloats(matrix)) {
+      WithNumbersOf(matrix, [&](auto numbers) HWY_ATTR {
+        WidenPanel<decltype(numbers)>(matrix, row, 1, out + i * matrix.columns);
+      });
     } else if (matrix.packing == Packing::kMxfp4) {
       UnpackMxfp4Row(matrix, row, out + i * matrix.columns);
     } else {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Products with matrices of plain floats (bits == 0); matmul.h is the way in.
+// Products with matrices of plain floats (bits == 0) and of packed ones (IsPackedFloats); matmul.h
+// is the way in.
 
 #include <vector>
 

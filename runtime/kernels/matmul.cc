@@ -622,7 +622,9 @@ void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations&
                         Scratch& scratch) {
   if (x.count() == 0 || matrix.rows == 0) return;
   scratch.panels.resize(std::max(scratch.panels.size(), static_cast<size_t>(pool.threads())));
-  if (matrix.bits == 0) return MultiplyDense(pool, matrix, x, y, scratch.panels);
+  if (matrix.bits == 0 || IsPackedFloats(matrix)) {
+    return MultiplyDense(pool, matrix, x, y, scratch.panels);
+  }
   const QuantizedForm& form = x.FormFor(pool, matrix);
   const bool narrow = LoopBits(matrix.bits) != matrix.bits;
   if (narrow) {

@@ -10,7 +10,8 @@
 // of threads, nor on which or how many other vectors are multiplied with it, nor on where the rows
 // of a matrix are cut. So a token gets the same logits alone, in a batch and in a prompt's chunk.
 // Quantised: exact integer sums in each group (activations.h), then float32 from the first group to
-// the last. Floats: one float32 sum in each lane, added up at the end.
+// the last. Floats, also packed ones (kMxfp8, kNvfp4), whose meaning is exact in float32: one
+// float32 sum in each lane, added up at the end.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,8 @@
 namespace macrame::runtime::kernels {
 
 // What products need beside their result, kept from one to the next. At most kPanelBytesMax for
-// each thread of the pool; for matrices of floats, 32 bytes for each column; for narrow weights as
-// many again, and 128 for each vector.
+// each thread of the pool; for matrices of plain floats, 32 bytes for each column; for narrow
+// weights as many again, and 128 for each vector.
 struct Scratch {
   std::vector<AlignedBuffer> panels;  // of each worker
   // Likewise: some rows of narrow weights, widened, and what they give.

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,6 +25,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/bytes.h"
 #include "proto/check.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime {
 namespace {
@@ -61,29 +61,25 @@ class Digest {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-struct Descriptor {
-  explicit Descriptor(const fs::path& path) : fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+absl::StatusOr<transport::RegularFile> OpenForOneReading(const fs::path& path) {
+  auto file = transport::RegularFile::Open(path.string());
 #ifdef __APPLE__
-    if (fd >= 0) fcntl(fd, F_NOCACHE, 1);
+  if (file.ok()) fcntl(file->fd(), F_NOCACHE, 1);
 #endif
-  }
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  // What was read up to `end` need not be kept in memory.
-  void Drop(uint64_t begin, uint64_t end) const {
+  return file;
+}
+
+// What was read up to `end` need not be kept in memory.
+void DropFromMemory(int fd, uint64_t begin, uint64_t end) {
 #ifdef POSIX_FADV_DONTNEED
-    posix_fadvise(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
-                  POSIX_FADV_DONTNEED);
+  posix_fadvise(fd, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
+                POSIX_FADV_DONTNEED);
 #else
-    (void)begin;
-    (void)end;
+  (void)fd;
+  (void)begin;
+  (void)end;
 #endif
-  }
-  const int fd;
-};
+}
 
 bool IsPartOfModel(const std::string& name) {
   return !absl::StartsWith(name, ".") &&
@@ -100,10 +96,8 @@ bool IsChecksum(std::string_view text) {
 
 // The second line of the note that a download into a plain folder leaves; empty: there is none.
 std::string NotedChecksum(const fs::path& folder, const std::string& name) {
-  std::ifstream note(folder / ".cache" / "huggingface" / "download" / (name + ".metadata"));
-  std::string text(kNoteBytesMax, '\0');
-  note.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(note.gcount()));
+  const fs::path note = folder / ".cache" / "huggingface" / "download" / (name + ".metadata");
+  const std::string text = transport::ReadBeginning(note.string(), kNoteBytesMax).value_or("");
   const size_t first = text.find('\n');
   if (first == std::string::npos) return "";
   const std::string line = text.substr(first + 1, text.find('\n', first + 1) - first - 1);
@@ -157,8 +151,10 @@ absl::StatusOr<std::map<std::string, FoundFile>> FindFiles(const fs::path& folde
     struct stat info {};
     FoundFile file{folder / name};
     file.is_there = stat(file.path.c_str(), &info) == 0;
-    if (file.is_there && !S_ISREG(info.st_mode)) return;
-    file.bytes = file.is_there ? static_cast<uint64_t>(info.st_size) : 0;
+    // A pipe or a device in a file's place is reported; its size counts for nothing.
+    if (file.is_there && S_ISDIR(info.st_mode)) return;
+    const bool has_bytes = file.is_there && S_ISREG(info.st_mode);
+    file.bytes = has_bytes ? static_cast<uint64_t>(info.st_size) : 0;
     found.emplace(name, file);
   };
   for (fs::directory_iterator it(folder, error), end;
@@ -187,7 +183,7 @@ class FileReading {
  public:
   FileReading(const FoundFile& file, std::string expected)
       : expected_(std::move(expected)),
-        source_(file.path),
+        source_(OpenForOneReading(file.path)),
         is_shard_(file.path.extension() == ".safetensors") {
     if (expected_.size() != kGitBlobDigits) return;
     git_blob_.emplace(EVP_sha1());
@@ -197,14 +193,16 @@ class FileReading {
 
   // False when `on_bytes` said so.
   bool Run(std::vector<char>& buffer, const std::function<bool(uint64_t)>& on_bytes) {
-    if (source_.fd < 0) {
-      failure_ = std::strerror(errno);
+    if (!source_.ok()) {
+      failure_ = std::string(source_.status().message());
       return true;
     }
     while (true) {
-      const ssize_t got = read(source_.fd, buffer.data(), buffer.size());
+      const ssize_t got = read(source_->fd(), buffer.data(), buffer.size());
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) failure_ = std::strerror(errno);
+      if (got < 0) {
+        failure_ = absl::StrCat(std::strerror(errno), " after ", FormatBytes(Bytes(read_)));
+      }
       if (got <= 0) return true;
       Take(buffer.data(), static_cast<size_t>(got));
       if (!on_bytes(static_cast<uint64_t>(got))) return false;
@@ -215,7 +213,7 @@ class FileReading {
     file.set_bytes(read_);
     if (!failure_.empty()) {
       file.set_state(v1::MODEL_FILE_STATE_UNREADABLE);
-      file.set_note(absl::StrCat(failure_, " after ", FormatBytes(Bytes(read_))));
+      file.set_note(failure_);
       return;
     }
     file.set_sha256(sha256_.HexDigits());
@@ -246,7 +244,7 @@ class FileReading {
     sha256_.Add(bytes, count);
     if (git_blob_.has_value()) git_blob_->Add(bytes, count);
     if (is_shard_) KeepHeader(bytes, count);
-    source_.Drop(read_, read_ + count);
+    DropFromMemory(source_->fd(), read_, read_ + count);
     read_ += count;
   }
   void KeepHeader(const char* bytes, size_t count) {
@@ -287,7 +285,7 @@ class FileReading {
   }
 
   const std::string expected_;
-  const Descriptor source_;
+  const absl::StatusOr<transport::RegularFile> source_;
   const bool is_shard_;
   Digest sha256_{EVP_sha256()};
   std::optional<Digest> git_blob_;

@@ -1,13 +1,10 @@
 #include "runtime/model_files/fingerprint.h"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +22,7 @@
 #include "runtime/model/config/config_json.h"
 #include "runtime/model/config/python_json.h"
 #include "runtime/text/safetensors_header.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime {
 namespace {
@@ -59,20 +57,29 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size_t count) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  std::string bytes(count, '\0');
-  ssize_t got = -1;
-  if (fd >= 0) {
-    got = pread(fd, bytes.data(), count, static_cast<off_t>(begin));
-    close(fd);
+absl::Status Unread(const absl::Status& why) {
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
+                      std::string(why.message()));
+}
+
+using OpenFiles = std::map<std::string, transport::RegularFile>;
+
+absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size_t count,
+                                   OpenFiles& opened) {
+  auto file = opened.find(path);
+  if (file == opened.end()) {
+    auto fresh = transport::RegularFile::Open(path);
+    if (!fresh.ok()) return Unread(fresh.status());
+    file = opened.emplace(path, *std::move(fresh)).first;
   }
+  std::string bytes(count, '\0');
+  const ssize_t got = pread(file->second.fd(), bytes.data(), count, static_cast<off_t>(begin));
   if (got == static_cast<ssize_t>(count)) return bytes;
   return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
                       absl::StrCat(path, " can't be read at byte ", begin));
 }
 
-constexpr uintmax_t kTextFileBytesMax = uintmax_t{256} << 20;
+constexpr size_t kTextFileBytesMax = size_t{256} << 20;
 // Larger ones are hashed as they stand: reading a table of 200,000 tokens would take long.
 constexpr uintmax_t kValuesBytesMax = uintmax_t{1} << 20;
 
@@ -112,17 +119,10 @@ absl::StatusOr<std::string> TextDigestOf(const std::string& folder) {
   }
   Sha256 hash;
   for (const std::string& name : names) {
-    const std::string path = absl::StrCat(folder, "/", name);
-    std::error_code error;
-    const auto size = fs::file_size(path, error);
-    std::ifstream file(path, std::ios::binary);
-    if (error || !file || size > kTextFileBytesMax) {
-      return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
-                          absl::StrCat(path, " can't be read"));
-    }
-    std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    auto bytes = transport::ReadRegularFile(absl::StrCat(folder, "/", name), kTextFileBytesMax);
+    if (!bytes.ok()) return Unread(bytes.status());
     hash.Add(name);
-    hash.Add(TextValues(name, std::move(bytes)));
+    hash.Add(TextValues(name, *std::move(bytes)));
   }
   return absl::BytesToHexString(hash.Finish().substr(0, kFingerprintBytes));
 }
@@ -147,9 +147,11 @@ absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
   // signal.
   const size_t step = files.tensors().size() / kSampledTensorsMax + 1;
   size_t index = 0;
+  OpenFiles opened;
   for (const auto& [name, tensor] : files.tensors()) {
     if (index++ % step != 0 || tensor.bytes == 0) continue;
-    const auto sample = ReadAt(tensor.file, tensor.begin, std::min(tensor.bytes, kSampleBytes));
+    const size_t bytes = std::min(tensor.bytes, kSampleBytes);
+    const auto sample = ReadAt(tensor.file, tensor.begin, bytes, opened);
     if (!sample.ok()) return sample.status();
     hash.Add(*sample);
   }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -31,6 +29,7 @@
 #include "runtime/model_files/fingerprint.h"
 #include "runtime/model_files/foreign_model.h"
 #include "runtime/second_engine/worker_process.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime {
 namespace {
@@ -38,6 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kFolderEntriesMax = 4096;
+constexpr size_t kTokenizerBytesMax = size_t{256} << 20;  // as the tokenizer library's own bound
 
 absl::Status Unsupported(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelFormatUnsupported,
@@ -53,9 +53,13 @@ absl::Status AskForImport(std::string message, const std::string& file) {
 
 // An adapter by itself is no model, and nothing of it is missing.
 absl::Status BareAdapter(const std::string& folder) {
-  std::ifstream file(absl::StrCat(folder, "/adapter_config.json"), std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const nlohmann::json config = engine::ParseConfigJson(text);
+  const auto text = transport::ReadRegularFile(absl::StrCat(folder, "/adapter_config.json"),
+                                               engine::kConfigBytesMax);
+  if (!text.ok()) {
+    return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
+                        std::string(text.status().message()));
+  }
+  const nlohmann::json config = engine::ParseConfigJson(*text);
   std::string base;
   for (const char* key : {"base_model_name_or_path", "model"}) {
     const auto found = config.is_object() ? config.find(key) : config.end();
@@ -154,35 +158,23 @@ FolderContents LookInto(const std::string& folder) {
 absl::Status CheckTokenizer(const std::string& folder, const FolderContents& contents) {
   if (!contents.tokenizer) return TokenizerMissing(folder, contents.tiktoken);
   const std::string path = absl::StrCat(folder, "/tokenizer.json");
-  std::ifstream file(path, std::ios::binary);
-  if (file) {
-    const std::string text((std::istreambuf_iterator<char>(file)),
-                           std::istreambuf_iterator<char>());
-    if (engine::IsPythonJson(text)) return absl::OkStatus();
-  }
+  const auto text = transport::ReadRegularFile(path, kTokenizerBytesMax);
+  if (text.ok() && engine::IsPythonJson(*text)) return absl::OkStatus();
   v1::Reason reason =
       MakeReason(reasons::kTokenizerInvalid,
-                 absl::StrCat(path, file.is_open() ? " is not JSON: it is broken or incomplete"
-                                                   : " can't be read"));
+                 text.ok() ? absl::StrCat(path, " is not JSON: it is broken or incomplete")
+                           : std::string(text.status().message()));
   reason.set_remedy("get the file anew from where the model came from");
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
 absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
-  std::error_code error;
-  const auto size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
-  if (error || size == 0) return InvalidConfig(absl::StrCat(path, " is missing or empty"));
-  if (size > engine::kConfigBytesMax) {
-    return InvalidConfig(
-        absl::StrCat(path, " has ", size, " bytes, above ", engine::kConfigBytesMax));
+  const auto text = transport::ReadRegularFile(path, engine::kConfigBytesMax);
+  if (absl::IsNotFound(text.status()) || (text.ok() && text->empty())) {
+    return InvalidConfig(absl::StrCat(path, " is missing or empty"));
   }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(size, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  if (file.gcount() != static_cast<std::streamsize>(size)) {
-    return InvalidConfig(absl::StrCat(path, " can't be read"));
-  }
+  if (!text.ok()) return InvalidConfig(std::string(text.status().message()));
   return text;
 }
 

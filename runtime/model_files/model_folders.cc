@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/weights/weight_files.h"
 #include "runtime/model_files/name_match.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime {
 namespace {
@@ -94,12 +94,7 @@ std::string HubId(const std::string& folder_name) {
 // What "refs/main" names; empty when it isn't there or holds more than a name.
 std::string MainRevision(const fs::path& hub_folder) {
   const fs::path path = hub_folder / "refs" / "main";
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return "";
-  std::string revision(kRevisionBytesMax, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(revision.data(), static_cast<std::streamsize>(revision.size()));
-  revision.resize(static_cast<size_t>(file.gcount()));
+  std::string revision = transport::ReadBeginning(path.string(), kRevisionBytesMax).value_or("");
   absl::StripAsciiWhitespace(&revision);
   const bool is_name = std::all_of(revision.begin(), revision.end(),
                                    [](unsigned char c) { return absl::ascii_isalnum(c); });

@@ -3,16 +3,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "mlx/version.h"
+#include "runtime/model/config/config_json.h"
 #include "runtime/model/weights/weight_files.h"
 #include "runtime/model_files/fingerprint.h"
 #include "transport/program_path.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -25,13 +25,6 @@ constexpr size_t kLoadBytes = size_t{32} << 20;
 constexpr size_t kLoadBlocksMax = 32;
 constexpr size_t kStoresPerStepMax = 32;
 constexpr size_t kStoresAtOnceMax = 128;
-
-std::string ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
-}
 
 // Another file under the same name has another size or date.
 std::string StampOf(const std::string& path) {
@@ -50,8 +43,10 @@ std::string StampOf(const std::string& path) {
 absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const BootedRank& rank) {
   const auto files = WeightFiles::Open(spec.model().path());
   if (!files.ok()) return files.status();
-  const auto fingerprint =
-      FingerprintOf(ReadWhole(absl::StrCat(spec.model().path(), "/config.json")), **files);
+  const auto config = transport::ReadRegularFile(absl::StrCat(spec.model().path(), "/config.json"),
+                                                 kConfigBytesMax);
+  if (!config.ok()) return config.status();
+  const auto fingerprint = FingerprintOf(*config, **files);
   if (!fingerprint.ok()) return fingerprint.status();
   std::string text = absl::StrCat("macrame KV blocks 1\nmodel ", *fingerprint, "\n");
   std::set<std::string> weights;

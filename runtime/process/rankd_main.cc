@@ -1,6 +1,7 @@
 // rankd: one inference worker. Started by agentd for each rank of a model; see runtime/README.md.
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #ifdef __linux__
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -21,19 +21,23 @@
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
 #include "runtime/process/import_command.h"
+#include "runtime/process/keep_awake.h"
 #include "runtime/process/memory_bound.h"
 #include "runtime/process/rank_process.h"
 #include "runtime/second_engine/worker_process.h"
 #include "runtime/text/text_worker.h"
 #include "transport/core_dumps.h"
 #include "transport/gang/secret_bytes.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
-constexpr std::streamsize kSpecBytesMax = 4 << 20;
+constexpr size_t kSpecBytesMax = size_t{4} << 20;
 // Beside its own count of what a text takes, which knows nothing of libraries in C.
 constexpr uint64_t kTextWorkerMibMax = 4096;
+// Steps, and whoever else uses the machine, go before texts that may take long.
+constexpr int kTextWorkerNiceness = 10;
 constexpr int kInheritedDescriptorsMax = 1024;
 
 struct Options {
@@ -73,12 +77,10 @@ int Usage(const std::string& message) {
 }
 
 bool ReadSpec(const std::string& path, v1::LaunchSpec& spec) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes(static_cast<size_t>(kSpecBytesMax), '\0');
-  file.read(bytes.data(), kSpecBytesMax);
-  bytes.resize(static_cast<size_t>(file.gcount()));
-  const bool is_spec = !bytes.empty() && file.eof() && spec.ParseFromString(bytes);
-  transport::Wipe(bytes);  // the gang's secret is in it
+  auto bytes = transport::ReadFileOrPipe(path, kSpecBytesMax);
+  if (!bytes.ok()) return false;
+  const bool is_spec = !bytes->empty() && spec.ParseFromString(*bytes);
+  transport::Wipe(*bytes);  // the gang's secret is in it
   return is_spec;
 }
 
@@ -215,9 +217,20 @@ void CloseInherited() {
   for (int fd = STDERR_FILENO + 1; fd < kInheritedDescriptorsMax; ++fd) close(fd);
 }
 
+// A rank serves all the same where that fails.
+void KeepMacAwake() {
+#ifdef __APPLE__
+  if (const absl::Status status = KeepAwakeWhileRunning(kCaffeinate); !status.ok()) {
+    std::fprintf(stderr, "rankd: this Mac may go to sleep beside a rank: %s\n",
+                 std::string(status.message()).c_str());
+  }
+#endif
+}
+
 int ServeTexts() {
   CloseInherited();
   BoundMemory(kTextWorkerMibMax, "a text");
+  setpriority(PRIO_PROCESS, 0, kTextWorkerNiceness);  // best effort
   text::RunTextWorker();
   return kExitOrderly;
 }
@@ -256,6 +269,7 @@ int Main(int argc, char** argv) {
     return Usage(options.launch_spec + " holds no launch spec");
   }
   if (spec.socket_path().empty()) return Usage("the launch spec names no socket");
+  KeepMacAwake();
   RankProcess process(std::move(spec), options.bound, TypesOf(options));
   return process.Run();
 }

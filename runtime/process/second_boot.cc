@@ -1,8 +1,6 @@
 #include "runtime/process/second_boot.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +8,13 @@
 #include "proto/memory_need.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
+#include "runtime/model/config/config_json.h"
 #include "runtime/model/step/slot_tables.h"
 #include "runtime/model_files/foreign_model.h"
 #include "runtime/second_engine/worker_script.h"
 #include "runtime/second_engine/worker_stack.h"
 #include "runtime/serving/text_probe.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -59,10 +59,13 @@ absl::Status CheckShare(const v1::LaunchSpec& spec, const v1::ModelDescription& 
 }
 
 absl::StatusOr<v1::ModelDescription> ConfigOf(const std::string& folder) {
-  std::ifstream file(absl::StrCat(folder, "/config.json"), std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return ReadForeignConfig(text.str(), folder);
+  const std::string path = absl::StrCat(folder, "/config.json");
+  const auto text = transport::ReadRegularFile(path, engine::kConfigBytesMax);
+  if (text.ok() || absl::IsNotFound(text.status())) {
+    return ReadForeignConfig(text.ok() ? *text : std::string(), folder);
+  }
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
+                      std::string(text.status().message()));
 }
 
 // Verbs groups are ours alone: what would go over them goes over the same cables' addresses.

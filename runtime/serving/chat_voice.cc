@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/serving/markup/call_text.h"
+#include "runtime/serving/markup/python_text.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -27,20 +28,57 @@ bool IsObject(const std::string& text) {
   return first != std::string::npos && text[first] == '{' && json::accept(text);
 }
 
-// Whether tools reach the prompt. A template that reads them elsewhere than transformers puts them
-// shows none.
-bool TakesTools(const text::ChatTemplate& chat_template, const std::string& source) {
-  if (!absl::StrContains(source, "tools")) return false;
+// The value of a system message's `tools`: the tools without what OpenAI wraps them in.
+std::string ToolsOfSystem(std::string_view tools_json, ToolsPlace place) {
+  using ordered_json = nlohmann::ordered_json;
+  ordered_json tools = ordered_json::parse(tools_json, nullptr, /*allow_exceptions=*/false);
+  if (tools.is_discarded()) return std::string(tools_json);  // the template library says so
+  for (ordered_json& tool : tools) {
+    if (!tool.is_object() || !tool.contains("function")) continue;
+    ordered_json function = std::move(tool["function"]);
+    tool = std::move(function);
+  }
+  const std::string list = markup::PythonText(tools, markup::PythonWords::kJson);
+  return place == ToolsPlace::kSystemAsText ? Quoted(list) : list;
+}
+
+constexpr char kProbedTools[] =
+    R"([{"type": "function", "function": {"name": "k7q", "description": "d", "parameters": )"
+    R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}, )"
+    R"("required": ["p"]}}}])";
+
+// Where a template shows tools that it does not show in `tools`; none: nowhere.
+std::optional<ToolsPlace> FindToolsInSystem(const text::ChatTemplate& chat_template) {
+  // A list is preferred: a template that writes JSON itself would quote a text once more. Where it
+  // joins it to text, it fails, or prints it as Python does.
+  for (const ToolsPlace place : {ToolsPlace::kSystem, ToolsPlace::kSystemAsText}) {
+    const std::string messages =
+        absl::StrCat(R"([{"role": "system", "content": "a", "tools": )",
+                     ToolsOfSystem(kProbedTools, place), R"(}, {"role": "user", "content": "a"}])");
+    text::ChatPrompt prompt;
+    prompt.messages_json = messages;
+    prompt.local_unix_s = 0;
+    const auto shown = chat_template.Render(prompt);
+    if (shown.ok() && absl::StrContains(*shown, absl::StrCat("\"", kProbeKey, "\""))) return place;
+  }
+  return std::nullopt;
+}
+
+// Whether tools reach the prompt, and where the template reads them.
+void FindTools(const text::ChatTemplate& chat_template, const std::string& source,
+               ChatVoice& voice) {
+  if (!absl::StrContains(source, "tools")) return;
   text::ChatPrompt prompt;
   prompt.messages_json = R"([{"role": "user", "content": "a"}])";
   prompt.local_unix_s = 0;
-  if (!chat_template.Render(prompt).ok()) return true;  // it says nothing
-  prompt.tools_json =
-      R"([{"type": "function", "function": {"name": "k7q", "description": "d", "parameters": )"
-      R"({"type": "object", "properties": {"p": {"type": "string", "description": "d"}}, )"
-      R"("required": ["p"]}}}])";
+  voice.takes_tools = true;
+  if (!chat_template.Render(prompt).ok()) return;  // it says nothing
+  prompt.tools_json = kProbedTools;
   const auto shown = chat_template.Render(prompt);
-  return !shown.ok() || absl::StrContains(*shown, kProbeKey);
+  if (!shown.ok() || absl::StrContains(*shown, kProbeKey)) return;
+  const auto place = FindToolsInSystem(chat_template);
+  voice.takes_tools = place.has_value();
+  voice.tools_place = place.value_or(ToolsPlace::kVariable);
 }
 
 constexpr char kProbeTools[] =
@@ -87,9 +125,9 @@ bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
 
 // Where past calls and their results must stand so that the template shows them; some leave out
 // what they don't know, and the model would see a question without its answer.
-void FindPastCalls(const text::ChatTemplate& chat_template, const markup::Dialect& dialect,
-                   ChatVoice& voice) {
-  constexpr char kResult[] = "r7q";
+void FindPastCalls(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer,
+                   const markup::Dialect& dialect, ChatVoice& voice) {
+  constexpr char kResult[] = "r7q", kResponseRole[] = "tool_response";
   const std::string object = absl::StrCat("{\"p\": \"", kProbeValue, "\"}");
   const std::string arguments = voice.arguments_as_text ? Quoted(object) : object;
   const auto shown = [&](const std::string& messages) {
@@ -116,6 +154,14 @@ void FindPastCalls(const text::ChatTemplate& chat_template, const markup::Dialec
     } else {
       voice.no_calls = true;
     }
+  }
+  // A template that names each turn after its role shows a result as it shows the tools; the family
+  // has a token of its own for it.
+  const std::string own_role = absl::StrCat("<|", kResponseRole, "|>");
+  if (voice.tools_place != ToolsPlace::kVariable && tokenizer.TokenId(own_role).has_value() &&
+      ShowsWords(shown(CallAndResult(arguments, kResponseRole, kResult)), own_role)) {
+    voice.result_role = kResponseRole;
+    return;
   }
   if (ShowsWords(listed, kResult)) return;
   if (ShowsWords(shown(CallAndResult(arguments, "observation", kResult)), kResult)) {
@@ -180,7 +226,9 @@ std::string CallMessagesJson(const v1::ChatMessage& message) {
   return text;
 }
 
-std::string MessageJson(const v1::ChatMessage& message, const ChatVoice& voice, CallNames& names) {
+// `more`: members of the message.
+std::string MessageJson(const v1::ChatMessage& message, const ChatVoice& voice, CallNames& names,
+                        const std::string& more = "") {
   const std::string& role = message.role() == "tool" ? voice.result_role : message.role();
   std::string text =
       absl::StrCat("{\"role\": ", Quoted(role), ", \"content\": ", Quoted(message.content()));
@@ -208,17 +256,33 @@ std::string MessageJson(const v1::ChatMessage& message, const ChatVoice& voice, 
     }
     absl::StrAppend(&text, ", \"tool_calls\": [", list, "]");
   }
-  return text + "}";
+  return absl::StrCat(text, more, "}");
+}
+
+bool WantsCalls(const v1::GenerateRequest& request) {
+  return !request.tools().tools_json().empty();
+}
+
+// The turn that has the tools, a new one where there is no system message; none: they stand
+// elsewhere. The words are those of the only model that is known to read tools there.
+std::optional<size_t> AddToolsPlace(const v1::GenerateRequest& request, const ChatVoice& voice,
+                                    std::vector<v1::ChatMessage>& turns) {
+  if (!WantsCalls(request) || voice.tools_place == ToolsPlace::kVariable) return std::nullopt;
+  const auto found = std::find_if(turns.begin(), turns.end(), [](const v1::ChatMessage& turn) {
+    return turn.role() == "system";
+  });
+  if (found != turns.end()) return static_cast<size_t>(found - turns.begin());
+  v1::ChatMessage system;
+  system.set_role("system");
+  system.set_content("You are a helpful assistant with some tools.");
+  turns.insert(turns.begin(), std::move(system));
+  return 0;
 }
 
 uint32_t CallsBefore(const v1::GenerateRequest& request) {
   int calls = 0;
   for (const v1::ChatMessage& message : request.messages()) calls += message.tool_calls_size();
   return static_cast<uint32_t>(calls);
-}
-
-bool WantsCalls(const v1::GenerateRequest& request) {
-  return !request.tools().tools_json().empty();
 }
 
 class PlanMaker {
@@ -287,12 +351,12 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
   markup::Dialect dialect = markup::ChooseDialect(
       source, [&](std::string_view token) { return tokenizer.TokenId(token).has_value(); });
   ChatVoice voice;
-  voice.takes_tools = TakesTools(chat_template, source);
+  FindTools(chat_template, source, voice);
   voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
   // Also of a template that lists no tools: a session may have begun with another model.
   voice.arguments_as_text = WantsArgumentsAsText(chat_template);
   static_cast<TurnRules&>(voice) = ProbeTurnRules(chat_template, voice.takes_tools);
-  FindPastCalls(chat_template, dialect, voice);
+  FindPastCalls(chat_template, tokenizer, dialect, voice);
   const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);
   TokenSpellings reasoning = all;
   for (const std::string& end : dialect.ends) {
@@ -333,7 +397,15 @@ std::string MessagesJson(const v1::GenerateRequest& request, int count, const Ch
   const auto add = [&](const std::string& messages) {
     absl::StrAppend(&text, text.size() > 1 ? ", " : "", messages);
   };
-  for (v1::ChatMessage& message : TurnsOf(request, count, voice)) {
+  std::vector<v1::ChatMessage> turns = TurnsOf(request, count, voice);
+  const auto first_system = AddToolsPlace(request, voice, turns);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    v1::ChatMessage& message = turns[i];
+    if (i == first_system) {
+      const std::string tools = ToolsOfSystem(request.tools().tools_json(), voice.tools_place);
+      add(MessageJson(message, voice, names, absl::StrCat(", \"tools\": ", tools)));
+      continue;
+    }
     if (message.tool_calls().empty() || voice.past_calls == PastCalls::kListed) {
       add(MessageJson(message, voice, names));
       continue;

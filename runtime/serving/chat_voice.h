@@ -32,11 +32,19 @@ enum class PastCalls {
   kMetadata,  // GLM 4: a message a call, its name in `metadata` and its arguments as content
 };
 
+// Where a template reads the request's tools.
+enum class ToolsPlace {
+  kVariable,      // in `tools`, where transformers puts them
+  kSystem,        // in the system message's `tools`, as a list
+  kSystemAsText,  // there, as the text that is shown (Phi-4-mini)
+};
+
 struct ChatVoice : TurnRules {
   PastCalls past_calls = PastCalls::kListed;
   std::string result_role = "tool";  // of a call's result; GLM 4: "observation"
   std::shared_ptr<const markup::Dialect> dialect;
   bool takes_tools = false;  // the template reads them
+  ToolsPlace tools_place = ToolsPlace::kVariable;
   // The template joins a call's arguments to text instead of writing them as JSON itself.
   bool arguments_as_text = false;
   bool nine_letter_ids = false;  // it refuses other ids of calls
@@ -54,7 +62,8 @@ absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voi
 // past calls are objects there, or text where the voice says so; arguments that are no JSON object,
 // which a model may have written, stand in one under "invalid_json". A tool's message without a
 // name has that of its call. Calls and results that the template would leave out without a word are
-// told in the way that it shows.
+// told in the way that it shows. Where the template reads tools in the system message, the first
+// one has the request's; if there is none, one is put first.
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice);
 
 // The template's further variables, the switch of reasoning among them.

@@ -1,15 +1,14 @@
 #include "runtime/serving/generation_job.h"
 
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/model/config/python_json.h"
 #include "runtime/serving/text_probe.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -225,11 +224,10 @@ absl::Status CheckTemplateArguments(const v1::GenerateRequest& request) {
   return absl::OkStatus();
 }
 
-std::string ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
+// Empty when there is no such file; CheckTextFiles has said what else is wrong with it.
+std::string TextFileOf(const std::string& folder, const char* name) {
+  return transport::ReadRegularFile(absl::StrCat(folder, "/", name), kTextConfigBytesMax)
+      .value_or("");
 }
 
 }  // namespace
@@ -306,7 +304,7 @@ namespace {
 
 // What transformers puts behind every text for some tokenizers, whose tokenizer.json need not say.
 std::optional<int32_t> EndTokenOf(const std::string& folder, const text::Tokenizer& tokenizer) {
-  const auto config = ParsePythonJson(ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")));
+  const auto config = ParsePythonJson(TextFileOf(folder, "tokenizer_config.json"));
   if (!config.is_object() || config.value("add_eos_token", nlohmann::json()) != true) {
     return std::nullopt;
   }
@@ -341,7 +339,7 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
                      ". It goes on with a plain prompt: 'clusterctl model infer NAME --raw', or ",
                      "/v1/completions"));
   }
-  const std::string defaults = ReadWhole(absl::StrCat(folder, "/generation_config.json"));
+  const std::string defaults = TextFileOf(folder, "generation_config.json");
   loaded->sampling_defaults = ParseSamplingDefaults(defaults);
   loaded->repetition_penalty = ParseRepetitionPenalty(defaults);
   return loaded;

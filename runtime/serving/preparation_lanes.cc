@@ -1,28 +1,90 @@
 #include "runtime/serving/preparation_lanes.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "runtime/serving/markup/json_text.h"
 #include "runtime/text/text_worker.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
+// The code unit that four hex digits at the beginning name.
+std::optional<uint32_t> CodeUnit(std::string_view text) {
+  if (text.size() < 4) return std::nullopt;
+  uint32_t unit = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + 4, unit, 16);
+  return end == text.data() + 4 ? std::optional(unit) : std::nullopt;
+}
+
+// JSON with each escape as the character that it stands for: what a template makes of its strings.
+std::string WithoutEscapes(std::string_view json) {
+  constexpr std::string_view kLetters = "bfnrt", kControls = "\b\f\n\r\t";
+  std::string text;
+  text.reserve(json.size());
+  uint32_t high = 0;  // the first half of a pair, just read
+  while (!json.empty()) {
+    const char c = json[0];
+    const char escaped = c == '\\' && json.size() > 1 ? json[1] : '\0';
+    const auto unit = escaped == 'u' ? CodeUnit(json.substr(2)) : std::nullopt;
+    json.remove_prefix(unit.has_value() ? 6 : (escaped != '\0' ? 2 : 1));
+    const uint32_t before = std::exchange(high, 0);
+    if (!unit.has_value()) {
+      const size_t letter = escaped == '\0' ? std::string_view::npos : kLetters.find(escaped);
+      text.push_back(letter != std::string_view::npos ? kControls[letter]
+                                                      : (escaped != '\0' ? escaped : c));
+    } else if (*unit >= 0xd800 && *unit < 0xdc00) {
+      high = *unit;
+    } else if (*unit < 0xdc00 || *unit > 0xdfff) {
+      markup::AppendUtf8(*unit, text);
+    } else if (before != 0) {
+      markup::AppendUtf8(0x10000 + ((before - 0xd800) << 10) + (*unit - 0xdc00), text);
+    }
+  }
+  return text;
+}
+
+bool IsIn(const std::string& json, std::string_view word) {
+  const absl::string_view wanted(word.data(), word.size());
+  return absl::StrContains(json, wanted) ||
+         (absl::StrContains(json, '\\') && absl::StrContains(WithoutEscapes(json), wanted));
+}
+
 // Of a call that must be made the arguments are held to the tool's schema.
 bool NeedsGrammar(const v1::GenerateRequest& request) {
   const v1::ToolChoiceKind choice = request.tools().choice();
   return request.has_structure() || choice == v1::TOOL_CHOICE_KIND_REQUIRED ||
-         choice == v1::TOOL_CHOICE_KIND_NAMED ||
-         absl::StrContains(request.tools().tools_json(), "\"strict\"");
+         choice == v1::TOOL_CHOICE_KIND_NAMED || IsIn(request.tools().tools_json(), "\"strict\"");
 }
 
+// Templates print it as it is, or what it says.
+bool IsTameJson(const std::string& json) {
+  return text::IsTame(json) &&
+         (!absl::StrContains(json, '\\') || text::IsTame(WithoutEscapes(json)));
+}
+
+bool IsTame(const v1::ToolCall& call) {
+  return text::IsTame(call.id()) && text::IsTame(call.name()) && IsTameJson(call.arguments());
+}
+
+bool IsTame(const v1::ChatMessage& message) {
+  for (const std::string* part : {&message.role(), &message.content(), &message.tool_call_id(),
+                                  &message.name(), &message.reasoning()}) {
+    if (!text::IsTame(*part)) return false;
+  }
+  return std::all_of(message.tool_calls().begin(), message.tool_calls().end(),
+                     [](const v1::ToolCall& call) { return IsTame(call); });
+}
+
+// All text that preparing it reads, but for what a grammar is made of.
 bool IsTame(const v1::GenerateRequest& request) {
-  const auto is_tame = [](const v1::ChatMessage& message) {
-    return text::IsTame(message.content()) && text::IsTame(message.reasoning());
-  };
-  return text::IsTame(request.prompt()) && text::IsTame(request.tools().tools_json()) &&
-         std::all_of(request.messages().begin(), request.messages().end(), is_tame);
+  return text::IsTame(request.prompt()) && IsTameJson(request.tools().tools_json()) &&
+         text::IsTame(request.tools().name()) && IsTameJson(request.template_arguments_json()) &&
+         std::all_of(request.messages().begin(), request.messages().end(),
+                     [](const v1::ChatMessage& message) { return IsTame(message); });
 }
 
 }  // namespace

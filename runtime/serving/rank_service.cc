@@ -1,8 +1,5 @@
 #include "runtime/serving/rank_service.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <openssl/rand.h>
 #include <unistd.h>
 
@@ -20,6 +17,7 @@
 #include "runtime/serving/prompt_tokens.h"
 #include "runtime/text/cancellation.h"
 #include "runtime/watch/trace_ring.h"
+#include "transport/memory_release.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -36,13 +34,6 @@ uint64_t RandomSeed() {
 
 absl::Status QueueFull(std::string why) {
   return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull, std::move(why));
-}
-
-// The library for memory keeps what many small values took, for as many to come.
-void GiveMemoryBack() {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
 }
 
 // On a lane's thread.
@@ -329,7 +320,7 @@ void RankService::Generate(v1::GenerateRequest request, transport::ServerStream 
           prepared = absl::CancelledError("the caller went away");
         } else if (in_time) {
           prepared = Prepare(*pending, *text, vocab, context);
-          if (pending->lane == Lane::kLong) GiveMemoryBack();
+          if (pending->lane == Lane::kLong) transport::ReleaseFreedMemory();
         }
         dispatcher_.Post([this, pending, prepared] { OnPrepared(pending, prepared); });
       });

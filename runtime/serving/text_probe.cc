@@ -1,15 +1,15 @@
 #include "runtime/serving/text_probe.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/model/config/python_json.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -18,22 +18,24 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kProbe = "Hello! 1 + 1 = 2";
 
-absl::Status Broken(std::string_view code, const std::string& path, std::string_view what) {
-  v1::Reason reason = MakeReason(std::string(code), absl::StrCat(path, ": ", std::string(what)));
+absl::Status Unusable(std::string_view code, const std::string& path, std::string message) {
+  v1::Reason reason = MakeReason(std::string(code), std::move(message));
   reason.set_remedy(absl::StrCat("compare ", fs::path(path).filename().string(),
                                  " with the source's, put a whole one in its place, and load the "
                                  "model again"));
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
 
+absl::Status Broken(std::string_view code, const std::string& path, std::string_view what) {
+  return Unusable(code, path, absl::StrCat(path, ": ", std::string(what)));
+}
+
 absl::Status CheckObject(const std::string& folder, const char* name, std::string_view code) {
   const std::string path = absl::StrCat(folder, "/", name);
-  std::error_code error;
-  if (!fs::exists(path, error)) return absl::OkStatus();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Broken(code, path, "it can't be read");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (ParsePythonJson(text).is_object()) return absl::OkStatus();
+  const auto text = transport::ReadRegularFile(path, kTextConfigBytesMax);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  if (!text.ok()) return Unusable(code, path, std::string(text.status().message()));
+  if (ParsePythonJson(*text).is_object()) return absl::OkStatus();
   return Broken(code, path, "it is not a JSON object: it is broken or incomplete");
 }
 

@@ -11,6 +11,9 @@
 
 namespace macrame::runtime::engine {
 
+// Of each of the small JSON files beside the weights; the text library's own bound.
+inline constexpr size_t kTextConfigBytesMax = size_t{16} << 20;
+
 // generation_config.json and tokenizer_config.json, where they are there, hold a JSON object as
 // Python reads it. MODEL_CONFIG_INVALID or TOKENIZER_INVALID names the file.
 absl::Status CheckTextFiles(const std::string& folder);

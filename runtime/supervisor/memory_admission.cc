@@ -47,7 +47,8 @@ absl::Status AdmitWired(const NewRank& rank, const std::vector<AdmittedRank>& ad
       rank.node_id);
   reason.set_remedy(absl::StrCat("unload a model that runs on ", node,
                                  ", load a smaller copy or a shorter context, or let the GPU keep "
-                                 "more with 'sudo sysctl iogpu.wired_limit_mb=MIB' there"));
+                                 "more with 'sudo sysctl iogpu.wired_limit_mb=MIB' there, which "
+                                 "is lost when it restarts (docs/macs.md keeps it)"));
   return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
 }
 

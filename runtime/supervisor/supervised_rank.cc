@@ -17,6 +17,7 @@
 #include "proto/memory_need.h"
 #include "proto/rank_methods.h"
 #include "proto/reasons.h"
+#include "runtime/diagnosis/rank_messages.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/process_identity.h"
@@ -304,15 +305,26 @@ void SupervisedRank::ScheduleSignal(Duration delay, int signal) {
 
 v1::Reason SupervisedRank::WhyEnded(const ProcessExit& exit) const {
   if (auto fault = FaultOfModel(exit, options_.node_id)) return *std::move(fault);
+  // The code stays what became of the process; what its GPU said goes into the words.
+  const auto said = RecogniseLastLines(exit.last_lines);
+  const bool is_gpu = said.has_value() && said->phase == kGpuFaultPhase;
+  v1::Reason why = WhyGone(exit, is_gpu ? said->reason.message() : "");
+  if (is_gpu) why.set_remedy(said->reason.remedy());
+  return why;
+}
+
+v1::Reason SupervisedRank::WhyGone(const ProcessExit& exit, const std::string& gpu_fault) const {
   std::string words = LastLine(exit.last_lines);
   if (!words.empty()) words = absl::StrCat("; its last lines: ", words);
+  if (!gpu_fault.empty()) words = absl::StrCat(": ", gpu_fault, words);
   if (exit.signal == 0) {
     return MakeReason(reasons::kRankExited,
                       absl::StrCat(Name(), " exited with code ", exit.code, words),
                       options_.node_id);
   }
   std::string guess;
-  if (exit.signal == SIGKILL) guess = ", perhaps by the system because memory ran out";
+  if (exit.signal == SIGKILL && gpu_fault.empty())
+    guess = ", perhaps by the system because memory ran out";
   return MakeReason(reasons::kRankKilled,
                     absl::StrCat(Name(), " was ended by ", SignalName(exit.signal), guess, words),
                     options_.node_id);

@@ -74,6 +74,7 @@ class SupervisedRank {
   void ScheduleSignal(Duration delay, int signal);
   void Exited(const ProcessExit& exit);
   v1::Reason WhyEnded(const ProcessExit& exit) const;
+  v1::Reason WhyGone(const ProcessExit& exit, const std::string& gpu_fault) const;
   std::string Name() const;
   // Runs `task` later unless this has been destroyed by then.
   void After(Duration delay, std::function<void()> task);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "cli/service/service_plan.h"
 #include "cli/service/service_state.h"
 #include "tests/golden/golden_files.h"
@@ -136,6 +139,32 @@ TEST(ServiceState, OfLaunchd) {
   EXPECT_FALSE(ended.running);
   EXPECT_EQ(ended.exit_code, 78);
   EXPECT_FALSE(ReadState(ServiceManager::kLaunchd, "").known);
+}
+
+// Text and property list alone: a person installs it, and takes it back, with the commands of the
+// page.
+TEST(WiredLimitDaemon, SetsTheLimitOnceAtEachStartAndItsPageTakesItBack) {
+  const auto read = [](const char* path) {
+    std::ifstream in(path);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  };
+  const std::string plist = read("deploy/macos/com.macrame.wired-limit.plist");
+  for (const char* part :
+       {"<string>com.macrame.wired-limit</string>", "<string>/usr/sbin/sysctl</string>",
+        "<string>iogpu.wired_limit_mb=", "<key>RunAtLoad</key>\n\t<true/>",
+        "<key>LaunchOnlyOnce</key>\n\t<true/>"}) {
+    EXPECT_NE(plist.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(plist.find("KeepAlive"), std::string::npos) << "once, not for ever";
+  const std::string page = read("docs/macs.md");
+  for (const char* part :
+       {"launchctl bootstrap system /Library/LaunchDaemons/com.macrame.wired-limit.plist",
+        "launchctl bootout system/com.macrame.wired-limit", "sudo sysctl iogpu.wired_limit_mb=0",
+        "lost at every restart", "rdma_ctl enable"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
 }
 
 }  // namespace

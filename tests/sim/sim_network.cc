@@ -79,11 +79,13 @@ struct SimNetwork::ClientCall : std::enable_shared_from_this<ClientCall> {
     });
   }
   void End(const absl::Status& status) {
-    process->Do([this, self = shared_from_this(), status] {
-      if (on_end == nullptr) return;
-      const auto told = std::exchange(on_end, nullptr);
-      if (!channel.expired()) told(status);
-    });
+    process->Do([this, self = shared_from_this(), status] { EndNow(status); });
+  }
+  // On its process' thread.
+  void EndNow(const absl::Status& status) {
+    if (on_end == nullptr) return;
+    const auto told = std::exchange(on_end, nullptr);
+    if (!channel.expired()) told(status);
   }
 };
 
@@ -102,6 +104,11 @@ class SimNetwork::Channel final : public transport::PeerChannel {
     addresses_ = std::move(addresses);
   }
   const std::vector<std::string>& addresses() const override { return addresses_; }
+  void EndCalls(const absl::Status& status) override {
+    for (const std::weak_ptr<ClientCall>& one : std::exchange(calls_, {})) {
+      if (const auto call = one.lock(); call != nullptr) call->EndNow(status);
+    }
+  }
 
  private:
   transport::CallHandle CallUnary(std::string_view method,
@@ -110,7 +117,7 @@ class SimNetwork::Channel final : public transport::PeerChannel {
                                   std::function<void(absl::Status)> done) override {
     auto is_there = std::make_shared<bool>(false);
     return Start(
-        method, request, timeout,
+        method, request, timeout, transport::HandOver::kOwnerThread,
         [response, is_there](const std::string& message) {
           *is_there = response->ParseFromString(message);
         },
@@ -121,9 +128,9 @@ class SimNetwork::Channel final : public transport::PeerChannel {
   transport::CallHandle CallStream(std::string_view method,
                                    const google::protobuf::MessageLite& request, MakeMessage make,
                                    Duration timeout, std::function<void(absl::Status)> done,
-                                   transport::HandOver) override {
+                                   transport::HandOver hand_over) override {
     return Start(
-        method, request, timeout,
+        method, request, timeout, hand_over,
         [make = std::move(make)](const std::string& bytes) {
           const auto [message, hand_on] = make();
           if (message->ParseFromString(bytes)) hand_on();
@@ -157,10 +164,13 @@ class SimNetwork::Channel final : public transport::PeerChannel {
   }
 
   transport::CallHandle Start(std::string_view method, const google::protobuf::MessageLite& request,
-                              Duration timeout, std::function<void(const std::string&)> on_message,
+                              Duration timeout, transport::HandOver hand_over,
+                              std::function<void(const std::string&)> on_message,
                               std::function<void(const absl::Status&)> on_end) {
     auto call =
         std::make_shared<ClientCall>(process_, alive_, std::move(on_message), std::move(on_end));
+    std::erase_if(calls_, [](const auto& one) { return one.expired(); });
+    if (hand_over == transport::HandOver::kOwnerThread) calls_.push_back(call);
     const transport::CallHandle handle([call, &dispatcher = dispatcher_] {
       dispatcher.Post([call] { call->End(absl::CancelledError("the caller gave up")); });
     });
@@ -201,6 +211,7 @@ class SimNetwork::Channel final : public transport::PeerChannel {
   const NodeId callee_;
   transport::Dispatcher& dispatcher_;
   std::vector<std::string> addresses_;
+  std::vector<std::weak_ptr<ClientCall>> calls_;  // that may be under way
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

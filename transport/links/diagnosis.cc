@@ -207,7 +207,7 @@ class Doctor {
     for (const v1::Reason& warning : out_.group().warnings()) {
       const bool serves = VerdictNamed(out_.group().verdict()) != Verdict::kNone;
       if (warning.code() == reasons::kCoordinator && serves) continue;
-      FindingOf(warning, v1::SEVERITY_WARNING);
+      FindingOf(warning, SeverityOf(warning, v1::SEVERITY_WARNING));
     }
     for (const v1::NodePath& path : links_.paths()) {
       if (!Holds(path.from_node_id()) || !Holds(path.to_node_id())) continue;

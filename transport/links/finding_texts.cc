@@ -52,10 +52,13 @@ FindingText TextOf(std::string_view code) {
              "look again after 60 seconds and after a restart"}};
   }
   if (code == reasons::kLink40g) {
-    return {"the link is up and RDMA is not",
-            "it runs at 40 Gb/s: a Thunderbolt 4 cable, a dock or a badly seated plug",
-            {"a Thunderbolt 5 cable, straight from Mac to Mac",
-             "system_profiler SPThunderboltDataType: the speed must be 80 Gb/s"}};
+    return {
+        "the link is up and RDMA is not",
+        "it runs at 40 Gb/s: a Thunderbolt 4 cable, a dock or a badly seated plug",
+        {"see that both Macs have Thunderbolt 5: system_profiler SPThunderboltDataType says 'Up "
+         "to 120 Gb/s' of an idle socket; Thunderbolt 4 never runs RDMA",
+         "a Thunderbolt 5 cable, straight from Mac to Mac",
+         "system_profiler SPThunderboltDataType: the speed must be 80 Gb/s"}};
   }
   if (code == reasons::kNoIpv4Gid || code == reasons::kNoIpv4) {
     return {"queue pairs fail with errno 22 or 96", "", {}};

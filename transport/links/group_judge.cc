@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/backends.h"
@@ -75,9 +76,27 @@ class GroupJudge {
       return false;
     }
     if (link.measurement().has_failure()) return false;
-    return std::none_of(link.reasons().begin(), link.reasons().end(), [](const v1::Reason& reason) {
+    // Of self-assigned addresses they are warnings: RDMA does not mind, TCP does.
+    const auto leads_elsewhere = [](const v1::Reason& reason) {
       return reason.code() == reasons::kSubnetMismatch || reason.code() == reasons::kRouteWrongIf;
+    };
+    return std::none_of(link.reasons().begin(), link.reasons().end(), leads_elsewhere) &&
+           std::none_of(link.warnings().begin(), link.warnings().end(), leads_elsewhere);
+  }
+
+  // Its probe says that it could not list them all: what is not among them may be there.
+  bool HasUnknownInterfaces(const std::string& id) const {
+    const auto node = nodes_.find(id);
+    if (node == nodes_.end()) return false;
+    const auto& unknown = node->second->facts().unknown();
+    return std::any_of(unknown.begin(), unknown.end(), [](const v1::Reason& reason) {
+      return absl::StartsWith(reason.message(), "interfaces: ");
     });
+  }
+
+  bool LacksInterfaces() const {
+    return std::any_of(ids_.begin(), ids_.end(),
+                       [this](const std::string& id) { return HasUnknownInterfaces(id); });
   }
 
   const std::string& HostOf(const std::string& id) const {
@@ -297,12 +316,14 @@ class GroupJudge {
   void OfferRing() {
     v1::BackendChoice* ring = Offer(Backend::kRing, Topology::kMesh);
     v1::InterfaceKind worst = v1::INTERFACE_KIND_THUNDERBOLT;
-    std::vector<std::string> unreached;
+    std::vector<std::string> unreached, unknown;
     for (const std::string& a : ids_) {
       for (const std::string& b : ids_) {
         if (a == b) continue;
         const v1::NodePath* path = PathBetween(links_, a, b);
-        if (path == nullptr) {
+        if (path == nullptr && (HasUnknownInterfaces(a) || HasUnknownInterfaces(b))) {
+          unknown.push_back(absl::StrCat(HostOf(a), " - ", HostOf(b)));
+        } else if (path == nullptr) {
           unreached.push_back(absl::StrCat(HostOf(a), " - ", HostOf(b)));
         } else if (path->kind() == v1::INTERFACE_KIND_WIFI) {
           worst = v1::INTERFACE_KIND_WIFI;
@@ -318,6 +339,11 @@ class GroupJudge {
       Deny(ring, MakeReason(reasons::kNoRing,
                             absl::StrCat("nothing leads from: ", absl::StrJoin(unreached, ", "))));
       return;
+    }
+    // A launch finds out; what is unknown is no "no".
+    if (!unknown.empty()) {
+      *verdict_.add_warnings() = UnknownInterfaces(
+          absl::StrCat("whether a way leads from ", absl::StrJoin(unknown, ", "), " is not known"));
     }
     ring->set_topology(NameOf(ip_everywhere_ ? Topology::kMesh : Topology::kRing));
     const bool over_thunderbolt = thunderbolt_ring_.has_value();
@@ -342,6 +368,12 @@ class GroupJudge {
     const int warned = verdict_.warnings_size();
     SettleByChoices();
     if (HasRendezvous()) return;
+    if (LacksInterfaces()) {
+      *verdict_.add_warnings() = UnknownInterfaces(
+          "where the ranks can meet is not known; a launch tries the way by "
+          "which they reach each other");
+      return;
+    }
     const bool was_rdma =
         RdmaChoice(Topology::kMesh) != nullptr || RdmaChoice(Topology::kRing) != nullptr;
     if (was_rdma) {
@@ -405,7 +437,7 @@ class GroupJudge {
       for (const v1::Reason& reason : verdict_.choices(verdict_.choices_size() - 1).reasons()) {
         add(reason);
       }
-    } else if (!thunderbolt_ring_.has_value() && has_cables) {
+    } else if (!thunderbolt_ring_.has_value() && has_cables && !LacksInterfaces()) {
       add(MakeReason(reasons::kNoRing, "the Thunderbolt links make no ring through all nodes"));
     }
     if (!IsComplete(cables_) && (!has_ring || has_cables)) add(MeshIncomplete(cables_));
@@ -416,6 +448,15 @@ class GroupJudge {
         if (verdict_.reasons().empty() && reason.code() != reasons::kNotChosen) add(reason);
       }
     }
+  }
+
+  // A cable to a Mac without the hardware gives no RDMA, whatever it costs.
+  bool HasPartnerForRdma(const std::string& own) const {
+    return std::any_of(ids_.begin(), ids_.end(), [&](const std::string& id) {
+      const auto node = nodes_.find(id);
+      return id != own && node != nodes_.end() && node->second->facts().is_mac() == v1::FACT_YES &&
+             HasRdmaHardware(node->second->facts()) != v1::FACT_NO;
+    });
   }
 
   template <typename Add>
@@ -433,9 +474,16 @@ class GroupJudge {
                          absl::StrCat("no Thunderbolt controller of ", HostOf(id),
                                       " is Thunderbolt 5; macOS refuses RDMA on them"),
                          id));
-        } else if (facts.has_thunderbolt() == v1::FACT_YES) {
-          add(MakeReason(reasons::kNoPeer,
-                         absl::StrCat("no cable of ", HostOf(id), " leads to another node"), id));
+        } else if (facts.has_thunderbolt() == v1::FACT_YES && HasPartnerForRdma(id)) {
+          v1::Reason reason =
+              MakeReason(reasons::kNoPeer,
+                         absl::StrCat("no cable of ", HostOf(id), " leads to another node"), id);
+          if (HasRdmaHardware(facts) == v1::FACT_UNKNOWN) {
+            reason.set_remedy(
+                "see first whether its ports are Thunderbolt 5; then a Thunderbolt 5 "
+                "cable from Mac to Mac gives RDMA");
+          }
+          add(reason);
         }
       } else if (facts.verbs_library_missing()) {
         add(MakeReason(reasons::kVerbsLibraryMissing,
@@ -524,6 +572,22 @@ class GroupJudge {
     return true;
   }
 
+  v1::Reason UnknownInterfaces(const std::string& what) const {
+    std::vector<std::string> hosts;
+    std::string first;
+    for (const std::string& id : ids_) {
+      if (!HasUnknownInterfaces(id)) continue;
+      if (first.empty()) first = id;
+      hosts.push_back(HostOf(id));
+    }
+    v1::Reason reason = MakeReason(reasons::kFactUnknown,
+                                   absl::StrCat(what, ": the interfaces of ",
+                                                absl::StrJoin(hosts, ", "), " could not be read"),
+                                   first);
+    reason.set_remedy("'clusterctl links recheck'; if it stays so, run 'ifconfig' there");
+    return reason;
+  }
+
   void NoRendezvous() {
     const v1::Reason why =
         MakeReason(reasons::kCoordinator, "no node is known to be reached by all others");
@@ -601,7 +665,11 @@ class GroupJudge {
         const v1::LinkMeasurement* measured =
             FindMeasurement(nodes_, from, address.ip(), to, Ipv4Text(ip));
         if (measured != nullptr && !measured->has_failure()) return true;
-        if (measured == nullptr && SubnetOf(*own_ip, address.prefix_length()) == subnet &&
+        // All self-assigned addresses look like one subnet, and a cable has two ends.
+        const bool is_any_cables =
+            IsLinkLocal(ip) && interface.kind() == v1::INTERFACE_KIND_THUNDERBOLT;
+        if (measured == nullptr && !is_any_cables &&
+            SubnetOf(*own_ip, address.prefix_length()) == subnet &&
             interface.is_up() != v1::FACT_NO) {
           return true;
         }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
 #include "transport/links/ipv4.h"
+#include "transport/links/network_services.h"
 
 namespace macrame::transport {
 namespace {
@@ -148,10 +149,18 @@ void JudgeSpeed(const EndInput& in, EndVerdict& out) {
   } else if (in.port.speed_gbps() == 0) {
     out.unknown.push_back(Unknown(in, "the speed of its link is not known"));
   } else if (in.port.speed_gbps() < kThunderbolt5Gbps) {
-    out.reasons.push_back(
+    v1::Reason reason =
         At(in, reasons::kLink40g,
            absl::StrCat("the link at ", where, " runs at ", in.port.speed_gbps(), " Gb/s"),
-           in.port.speed_text()));
+           in.port.speed_text());
+    const bool both_fifth = in.port.is_thunderbolt5() == v1::FACT_YES && in.peer_port != nullptr &&
+                            in.peer_port->is_thunderbolt5() == v1::FACT_YES;
+    if (!both_fifth) {
+      reason.set_remedy(
+          "see first that both Macs have Thunderbolt 5, because Thunderbolt 4 never runs RDMA; "
+          "only then a Thunderbolt 5 cable, straight, without dock or hub");
+    }
+    out.reasons.push_back(std::move(reason));
   }
 }
 
@@ -187,6 +196,19 @@ void JudgePort(const EndInput& in, EndVerdict& out) {
   }
 }
 
+// macOS gives self-assigned addresses, and with them their GIDs, some minutes after a start.
+constexpr uint64_t kStartedLatelySeconds = 5 * 60;
+
+void MindTheStart(const v1::LinkFacts& facts, v1::Reason& reason) {
+  const uint64_t now = facts.probed_unix_ms() / 1000, start = facts.boot_time_unix_seconds();
+  if (start == 0 || now < start || now - start >= kStartedLatelySeconds) return;
+  reason.set_message(absl::StrCat(reason.message(), " yet; the Mac started ", now - start,
+                                  " s before, and macOS assigns addresses of its own late"));
+  reason.set_remedy(
+      "wait until it has been up for 5 minutes, then 'clusterctl links recheck'; static addresses "
+      "are there at once: 'clusterctl net plan'");
+}
+
 struct Held {
   uint32_t address;
   Ipv4Subnet subnet;
@@ -211,11 +233,15 @@ std::optional<Held> AddressTowards(const EndInput& in, std::optional<Held>* peer
   if (in.peer_facts != nullptr && in.peer_port != nullptr) {
     const v1::LinkInterface* other = FindInterface(*in.peer_facts, in.peer_port->interface_name());
     const std::vector<Held> theirs = other == nullptr ? std::vector<Held>() : Ipv4Of(*other);
-    for (const Held& a : mine) {
-      for (const Held& b : theirs) {
-        if (!(a.subnet == b.subnet) || a.address == b.address) continue;
-        *peer_address = b;
-        return a;
+    // A static one before one that may be another after the next start.
+    for (const bool self_assigned : {false, true}) {
+      for (const Held& a : mine) {
+        for (const Held& b : theirs) {
+          if (!(a.subnet == b.subnet) || a.address == b.address) continue;
+          if (IsLinkLocal(a.address) != self_assigned) continue;
+          *peer_address = b;
+          return a;
+        }
       }
     }
   }
@@ -242,18 +268,22 @@ void JudgeGid(const EndInput& in, const Held& held, EndVerdict& out) {
   }
   out.reasons.push_back(
       At(in, reasons::kNoIpv4Gid, absl::StrCat(device->name(), " has no GID for ", ip)));
+  MindTheStart(in.facts, out.reasons.back());
+}
+
+bool PeerHasIpv4(const EndInput& in) {
+  if (in.peer_facts == nullptr || in.peer_port == nullptr) return false;
+  const v1::LinkInterface* other = FindInterface(*in.peer_facts, in.peer_port->interface_name());
+  return other != nullptr && !Ipv4Of(*other).empty();
 }
 
 void JudgeSubnet(const EndInput& in, const Held& held, bool matches, EndVerdict& out) {
-  if (in.peer_facts != nullptr && in.peer_port != nullptr && !matches) {
-    const v1::LinkInterface* other = FindInterface(*in.peer_facts, in.peer_port->interface_name());
-    if (other != nullptr && !Ipv4Of(*other).empty()) {
-      out.reasons.push_back(
-          At(in, reasons::kSubnetMismatch,
-             absl::StrCat(Ipv4Text(held.address), " of ", PortText(in.facts, in.port),
-                          " and the other end's address are in two subnets")));
-      return;
-    }
+  if (!matches && PeerHasIpv4(in)) {
+    out.reasons.push_back(
+        At(in, reasons::kSubnetMismatch,
+           absl::StrCat(Ipv4Text(held.address), " of ", PortText(in.facts, in.port),
+                        " and the other end's address are in two subnets")));
+    return;
   }
   for (const v1::LinkInterface& other : in.facts.interfaces()) {
     if (other.name() == in.port.interface_name()) continue;
@@ -303,6 +333,22 @@ void JudgeRoute(const EndInput& in, uint32_t peer_address, EndVerdict& out) {
                                               route->interface_name())));
 }
 
+// Queue pairs go by device and GID, so that RDMA works with them. TCP goes by subnets, which all
+// such addresses share.
+void JudgeSelfAssigned(const EndInput& in, const Held& held,
+                       const std::optional<Held>& peer_address, EndVerdict& out) {
+  v1::Reason self_assigned =
+      At(in, reasons::kNoIpv4,
+         absl::StrCat(PortText(in.facts, in.port), " has a self-assigned address alone (",
+                      Ipv4Text(held.address), "), which may be another after each start"));
+  self_assigned.set_remedy("RDMA works with it; 'clusterctl net plan' gives each link static ones");
+  out.warnings.push_back(std::move(self_assigned));
+  EndVerdict for_tcp;
+  JudgeSubnet(in, held, /*matches=*/true, for_tcp);
+  if (peer_address) JudgeRoute(in, peer_address->address, for_tcp);
+  for (v1::Reason& reason : for_tcp.reasons) out.warnings.push_back(std::move(reason));
+}
+
 void JudgeAddress(const EndInput& in, EndVerdict& out) {
   if (in.port.interface_name().empty()) return;
   const v1::LinkInterface* own = FindInterface(in.facts, in.port.interface_name());
@@ -315,10 +361,14 @@ void JudgeAddress(const EndInput& in, EndVerdict& out) {
   if (!held) {
     out.reasons.push_back(At(in, reasons::kNoIpv4,
                              absl::StrCat(PortText(in.facts, in.port), " has no IPv4 address")));
+    MindTheStart(in.facts, out.reasons.back());
     return;
   }
   out.end.set_ip(Ipv4Text(held->address));
   JudgeGid(in, *held, out);
+  if (IsLinkLocal(held->address) && (peer_address || !PeerHasIpv4(in))) {
+    return JudgeSelfAssigned(in, *held, peer_address, out);
+  }
   JudgeSubnet(in, *held, peer_address.has_value(), out);
   if (peer_address) JudgeRoute(in, peer_address->address, out);
 }
@@ -326,9 +376,15 @@ void JudgeAddress(const EndInput& in, EndVerdict& out) {
 void WarnOfPort(const EndInput& in, EndVerdict& out) {
   const v1::LinkInterface* own = FindInterface(in.facts, in.port.interface_name());
   if (own != nullptr && !own->bridge().empty()) {
-    out.warnings.push_back(
+    v1::Reason warning =
         At(in, reasons::kBridgeMember,
-           absl::StrCat(PortText(in.facts, in.port), " is a member of ", own->bridge())));
+           absl::StrCat(PortText(in.facts, in.port), " is a member of ", own->bridge()));
+    // Its service has a name in the system's language.
+    if (!in.facts.bridge_service().empty()) {
+      warning.set_remedy(absl::StrCat("'sudo networksetup -setnetworkserviceenabled ",
+                                      QuotedName(in.facts.bridge_service()), " off'"));
+    }
+    out.warnings.push_back(std::move(warning));
   }
   if (in.port.is_next_to_ethernet() && in.peer != nullptr) {
     out.warnings.push_back(
@@ -342,19 +398,22 @@ bool Has(const EndVerdict& verdict, std::string_view code) {
                      [&](const v1::Reason& reason) { return reason.code() == code; });
 }
 
+void Drop(std::initializer_list<std::string_view> codes, EndVerdict& verdict) {
+  const auto is_one = [&](const v1::Reason& reason) {
+    return std::find(codes.begin(), codes.end(), reason.code()) != codes.end();
+  };
+  verdict.reasons.erase(std::remove_if(verdict.reasons.begin(), verdict.reasons.end(), is_one),
+                        verdict.reasons.end());
+}
+
 // A port that can't do RDMA at all says nothing by being slow or down; one without RDMA on has no
 // device. Only what would remain when the cause is fixed is kept.
 void DropConsequences(EndVerdict& verdict) {
-  const auto drop = [&](std::initializer_list<std::string_view> codes) {
-    const auto is_one = [&](const v1::Reason& reason) {
-      return std::find(codes.begin(), codes.end(), reason.code()) != codes.end();
-    };
-    verdict.reasons.erase(std::remove_if(verdict.reasons.begin(), verdict.reasons.end(), is_one),
-                          verdict.reasons.end());
-  };
+  const auto drop = [&](std::initializer_list<std::string_view> codes) { Drop(codes, verdict); };
   if (Has(verdict, reasons::kTb4Controller)) {
-    drop({reasons::kRdmaDisabledLocal, reasons::kRdmaDisabledPeer, reasons::kNoRdmaDevice,
-          reasons::kLink40g, reasons::kPortDown, reasons::kNoIpv4Gid, reasons::kGidIndexShifted});
+    drop({reasons::kRdmaCtlMissing, reasons::kRdmaDisabledLocal, reasons::kRdmaDisabledPeer,
+          reasons::kNoRdmaDevice, reasons::kLink40g, reasons::kPortDown, reasons::kNoIpv4Gid,
+          reasons::kGidIndexShifted});
   }
   if (Has(verdict, reasons::kOsTooOld) || Has(verdict, reasons::kVirtual)) {
     drop({reasons::kRdmaCtlMissing, reasons::kRdmaDisabledLocal, reasons::kNoRdmaDevice});
@@ -370,6 +429,21 @@ void DropConsequences(EndVerdict& verdict) {
 }
 
 }  // namespace
+
+void DropWhatTheOtherEndExplains(const EndVerdict& other, EndVerdict& verdict) {
+  if (Has(other, reasons::kTb4Controller)) {
+    // Neither a better cable nor a walk to Recovery gives this link RDMA.
+    Drop({reasons::kRdmaDisabledLocal, reasons::kRdmaDisabledPeer, reasons::kLink40g,
+          reasons::kPortDown, reasons::kNoIpv4Gid, reasons::kGidIndexShifted},
+         verdict);
+  }
+  if (Has(other, reasons::kOsTooOld) || Has(other, reasons::kVirtual) ||
+      Has(other, reasons::kRdmaCtlMissing)) {
+    Drop({reasons::kRdmaDisabledPeer, reasons::kPortDown}, verdict);
+  }
+  verdict.end.clear_reasons();
+  for (const v1::Reason& reason : verdict.reasons) *verdict.end.add_reasons() = reason;
+}
 
 int CompareVersions(std::string_view a, std::string_view b) {
   const auto parts = [](std::string_view text) {

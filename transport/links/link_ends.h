@@ -39,8 +39,16 @@ EndVerdict JudgeEnd(const v1::LinkFacts& facts, const v1::ThunderboltPort& port,
                     const v1::ThunderboltPeer* peer, const v1::LinkFacts* peer_facts,
                     const v1::ThunderboltPort* peer_port);
 
+// Of a cable between two members: takes out of `verdict` what follows from the other end, which a
+// remedy here could not change.
+void DropWhatTheOtherEndExplains(const EndVerdict& other, EndVerdict& verdict);
+
 // Warnings that hold for a whole node, whatever its links.
 std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts);
+
+// The most protection domains that a rank of one RDMA group holds on this machine: JACCL opens a
+// device for each connection, once in a mesh and twice in a ring of two ranks (MLX 0.32).
+int DomainsOfOneGroup(const v1::LinkFacts& facts);
 
 // -1, 0, 1; by numbers, not by text: "26.10" is newer than "26.2". Missing parts are 0.
 int CompareVersions(std::string_view a, std::string_view b);

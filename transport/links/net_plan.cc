@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
 #include "transport/links/ipv4.h"
 #include "transport/links/link_ends.h"
+#include "transport/links/network_services.h"
 #include "transport/links/node_links.h"
 
 namespace macrame::transport {
@@ -71,14 +73,9 @@ std::vector<Ipv4Subnet> SubnetsOfCables(const Facts& all) {
   return of_cables;
 }
 
-// As a shell and 'clusterctl net apply' take it: names of services are people's own.
-std::string Quoted(const std::string& name) {
-  std::string quoted = "\"";
-  for (const char c : name) {
-    if (c == '"' || c == '\\' || c == '$' || c == '`') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + "\"";
+// "255.255.255.252"
+std::string MaskText(uint32_t prefix_length) {
+  return Ipv4Text(prefix_length == 0 ? 0 : ~uint32_t{0} << (32 - std::min(prefix_length, 32u)));
 }
 
 bool IsWithin(const Ipv4Subnet& subnet, const std::vector<Ipv4Subnet>& wider) {
@@ -311,7 +308,7 @@ class AddressPlan {
     if (!prepared_.insert(node_id).second) return;
     const auto node = nodes_.find(node_id);
     if (node == nodes_.end() || node->second->facts().bridge_service().empty()) return;
-    const std::string service = Quoted(node->second->facts().bridge_service());
+    const std::string service = QuotedName(node->second->facts().bridge_service());
     Add(node_id, absl::StrFormat("networksetup -setnetworkserviceenabled %s off", service),
         absl::StrFormat("networksetup -setnetworkserviceenabled %s on", service),
         "the bridge holds the Thunderbolt ports");
@@ -331,14 +328,65 @@ class AddressPlan {
     out.set_hardware_port(port);
     out.set_ip(Ipv4Text(ip));
     out.set_prefix_length(kLinkPrefix);
-    const std::string service = Quoted(absl::StrCat(kServicePrefix, " ", end.interface_name()));
+    const std::optional<NetworkService> held = TakeService(end);
+    const std::string service = QuotedName(
+        held.has_value() ? held->name : absl::StrCat(kServicePrefix, " ", end.interface_name()));
+    if (!held.has_value()) {
+      Add(end.node_id(),
+          absl::StrFormat("networksetup -createnetworkservice %s %s", service, QuotedName(port)),
+          absl::StrFormat("networksetup -removenetworkservice %s", service),
+          absl::StrCat("a service of its own for ", port));
+    }
     Add(end.node_id(),
-        absl::StrFormat("networksetup -createnetworkservice %s %s", service, Quoted(port)),
-        absl::StrFormat("networksetup -removenetworkservice %s", service),
-        absl::StrCat("a service of its own for ", port));
-    Add(end.node_id(),
-        absl::StrFormat("networksetup -setmanual %s %s 255.255.255.252", service, Ipv4Text(ip)), "",
+        absl::StrFormat("networksetup -setmanual %s %s %s", service, Ipv4Text(ip),
+                        MaskText(kLinkPrefix)),
+        held.has_value() ? AsBefore(service, interface) : "",
         absl::StrCat("the address of this end of ", out.link()));
+  }
+
+  // The service that the port has, enabled and alone: a second one on a port brings an address of
+  // its own, and with it the GID of the first moves off the index that JACCL takes. nullopt: the
+  // port has none.
+  std::optional<NetworkService> TakeService(const v1::LinkEnd& end) {
+    const auto node = nodes_.find(end.node_id());
+    if (node == nodes_.end() || end.interface_name().empty()) return std::nullopt;
+    std::vector<NetworkService> of_port;
+    for (NetworkService& service : ServicesOf(node->second->facts())) {
+      if (service.device == end.interface_name()) of_port.push_back(std::move(service));
+    }
+    if (of_port.empty()) return std::nullopt;
+    // One that is on, and of these one that an earlier plan made.
+    const auto best =
+        std::min_element(of_port.begin(), of_port.end(), [](const auto& a, const auto& b) {
+          const auto rank = [](const NetworkService& one) {
+            return std::pair(!one.is_enabled, !absl::StartsWith(one.name, kServicePrefix));
+          };
+          return rank(a) < rank(b);
+        });
+    for (auto other = of_port.begin(); other != of_port.end(); ++other) {
+      if (other->is_enabled && other != best) {
+        Switch(end, other->name, /*on=*/false, "a second service gives this port a second address");
+      }
+    }
+    if (!best->is_enabled) Switch(end, best->name, /*on=*/true, "the service that this port has");
+    return *best;
+  }
+
+  void Switch(const v1::LinkEnd& end, const std::string& name, bool on, std::string why) {
+    const auto command = [&](bool is_on) {
+      return absl::StrFormat("networksetup -setnetworkserviceenabled %s %s", QuotedName(name),
+                             is_on ? "on" : "off");
+    };
+    Add(end.node_id(), command(on), command(!on), std::move(why));
+  }
+
+  // Nothing on a cable hands out addresses: one that is there was set by hand, else the service
+  // asks by DHCP, as macOS makes it.
+  static std::string AsBefore(const std::string& service, const v1::LinkInterface* interface) {
+    const auto held = AddressesOf(interface);
+    if (held.empty()) return absl::StrFormat("networksetup -setdhcp %s", service);
+    return absl::StrFormat("networksetup -setmanual %s %s %s", service, held[0]->ip(),
+                           MaskText(held[0]->prefix_length()));
   }
 
   const v1::ClusterLinks& links_;

@@ -3,7 +3,8 @@
 // Static /30 addresses for each Thunderbolt cable that lacks them, and the commands that set and
 // undo them: the free ones of the block in turn, the lower node id +1, the higher +2; no subnet
 // that any interface of any known node has. A cable of which one end has its address (the plan was
-// carried out on one machine so far) keeps that subnet. Pure. Any thread.
+// carried out on one machine so far) keeps that subnet. A port that has a network service already
+// keeps it: a second one would give the port a second address. Pure. Any thread.
 
 #include <string>
 

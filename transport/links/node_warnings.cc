@@ -1,30 +1,22 @@
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
 #include "transport/links/link_ends.h"
+#include "transport/links/mac_bridges.h"
 
 namespace macrame::transport {
 namespace {
-
-// Protection domains that one link of a running job holds at most; more while nothing runs are
-// leaks.
-constexpr int kProtectionDomainsSuspect = 1;
 
 bool IsThunderboltInterface(const v1::LinkFacts& facts, const std::string& name) {
   const v1::LinkInterface* interface = FindInterface(facts, name);
   return interface != nullptr && interface->kind() == v1::INTERFACE_KIND_THUNDERBOLT;
 }
 
-// bridge100 with members other than a virtual machine's is what Internet Sharing makes.
 const v1::NetworkBridge* SharingBridge(const v1::LinkFacts& facts) {
   for (const v1::NetworkBridge& bridge : facts.bridges()) {
-    if (!absl::StartsWith(bridge.name(), "bridge1")) continue;
-    for (const std::string& member : bridge.members()) {
-      if (!absl::StartsWith(member, "vmenet")) return &bridge;
-    }
+    if (IsOfInternetSharing(bridge)) return &bridge;
   }
   return nullptr;
 }
@@ -33,11 +25,11 @@ class Warnings {
  public:
   explicit Warnings(const v1::LinkFacts& facts) : facts_(facts) {}
 
-  void Add(std::string_view code, const std::string& what, std::string evidence = "") {
+  v1::Reason& Add(std::string_view code, const std::string& what, std::string evidence = "") {
     v1::Reason reason =
         MakeReason(code, absl::StrCat(facts_.hostname(), ": ", what), facts_.node_id());
     reason.set_evidence(std::move(evidence));
-    found_.push_back(std::move(reason));
+    return found_.emplace_back(std::move(reason));
   }
   std::vector<v1::Reason> Take() { return std::move(found_); }
 
@@ -75,8 +67,8 @@ void WarnOfFabric(const v1::LinkFacts& facts, Warnings& out) {
 
 void WarnOfPower(const v1::LinkFacts& facts, Warnings& out) {
   if (facts.is_mac() == v1::FACT_YES && facts.sleep_minutes() > 0) {
-    out.Add(reasons::kMaySleep,
-            absl::StrCat("goes to sleep after ", facts.sleep_minutes(), " min"));
+    out.Add(reasons::kMaySleep, absl::StrCat("goes to sleep after ", facts.sleep_minutes(),
+                                             " min where no rank keeps it awake"));
   }
   if (facts.low_power_mode() == v1::FACT_YES)
     out.Add(reasons::kLowPowerMode, "Low Power Mode is on");
@@ -88,19 +80,36 @@ void WarnOfPower(const v1::LinkFacts& facts, Warnings& out) {
   }
 }
 
+// Agents leave out what their own ranks hold (agentd/cores/held_domains.h). One group more may be
+// another program's, or that of an agent which counts them still; what is beyond was leaked.
+void WarnOfLeaks(const v1::LinkFacts& facts, Warnings& out) {
+  if (facts.protection_domains() <= DomainsOfOneGroup(facts)) return;
+  v1::Reason& reason = out.Add(
+      reasons::kResourceExhausted,
+      absl::StrCat("the kernel holds ", facts.protection_domains(),
+                   " RDMA protection domains that no rank of this cluster uses, of 11 that each "
+                   "device has: another program's, or leaked by one that was killed"));
+  reason.set_remedy(
+      "if another program uses RDMA there (mlx.launch, exo), end it in order, with SIGTERM; if "
+      "none does, restart this machine once its ranks have ended ('clusterctl drain NODE')");
+}
+
 }  // namespace
+
+int DomainsOfOneGroup(const v1::LinkFacts& facts) {
+  return 2 *
+         static_cast<int>(std::count_if(facts.rdma_devices().begin(), facts.rdma_devices().end(),
+                                        [](const v1::RdmaDevice& device) {
+                                          return device.port_state() == v1::RDMA_PORT_STATE_ACTIVE;
+                                        }));
+}
 
 std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts) {
   Warnings out(facts);
   WarnOfSharing(facts, out);
   WarnOfFabric(facts, out);
   WarnOfPower(facts, out);
-  if (facts.protection_domains() >= kProtectionDomainsSuspect) {
-    out.Add(reasons::kResourceExhausted,
-            absl::StrCat("the kernel holds ", facts.protection_domains(),
-                         " RDMA protection domains of 11; when no RDMA job runs, killed ones "
-                         "leaked them"));
-  }
+  WarnOfLeaks(facts, out);
   if (facts.local_network_denied() == v1::FACT_YES) {
     out.Add(reasons::kLocalNetworkPrivacy, "macOS refused this program the local network");
   }

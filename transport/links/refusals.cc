@@ -55,6 +55,8 @@ bool Supports(const v1::SupportEntry& entry, const v1::LinkFacts& facts) {
 std::optional<std::string> SupportTrigger(const v1::TransportRefusal& refusal,
                                           const v1::LinkFacts& facts, const v1::SupportList& list) {
   if (list.date() <= refusal.support_list_date()) return std::nullopt;
+  // What such machines can do says nothing about one that restarts under load.
+  if (refusal.reason().code() == reasons::kNodeCrashed) return std::nullopt;
   for (const v1::SupportEntry& entry : list.entries()) {
     if (!Supports(entry, facts)) continue;
     return absl::StrCat("what is known as of ", list.date(), " says that ", facts.machine_model(),

@@ -109,8 +109,11 @@ v1::LinkVerdict JudgeJoined(const NodesById& nodes, const PortAt& a, const PortA
   v1::LinkVerdict link;
   link.set_kind(v1::LINK_KIND_THUNDERBOLT);
   link.set_speed_gbps(std::min(a.port->speed_gbps(), b.port->speed_gbps()));
-  const EndVerdict from_a = JudgeEnd(*a.facts, *a.port, b_seen_by_a, b.facts, b.port);
-  const EndVerdict from_b = JudgeEnd(*b.facts, *b.port, a_seen_by_b, a.facts, a.port);
+  EndVerdict from_a = JudgeEnd(*a.facts, *a.port, b_seen_by_a, b.facts, b.port);
+  EndVerdict from_b = JudgeEnd(*b.facts, *b.port, a_seen_by_b, a.facts, a.port);
+  const EndVerdict as_found = from_a;
+  DropWhatTheOtherEndExplains(from_b, from_a);
+  DropWhatTheOtherEndExplains(as_found, from_b);
   *link.mutable_a() = from_a.end;
   *link.mutable_b() = from_b.end;
   Conclude(from_a, from_b, link);

@@ -17,9 +17,11 @@ namespace macrame::transport {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// An acknowledgement is waited for 4.096 us * 2^14 = 67 ms, seven times: half a second until a peer
-// counts as gone. (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3.)
-constexpr uint8_t kAckTimeout = 14;
+// An acknowledgement is waited for 4.096 us * 2^18 = 1.07 s, seven times: 7.5 s until a peer counts
+// as gone. (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3.) Whether a rank ended or a
+// port went down is learned elsewhere, and at once; this is for what is lost on the way. At 2^14,
+// which NCCL took until 2.14 (now 2^20: its NCCL_IB_TIMEOUT), a busy peer was sent all anew.
+constexpr uint8_t kAckTimeout = 18;
 constexpr uint8_t kRetries = 7;
 constexpr uint8_t kReceiverNotReadyRetries = 7;  // 7: without end; credits keep it from happening
 constexpr uint8_t kReceiverNotReadyTimer = 1;    // 0.01 ms

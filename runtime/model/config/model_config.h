@@ -22,14 +22,16 @@
 
 namespace macrame::runtime::engine {
 
-// kAffine: each run of group_size elements of a row shares a scale and a bias. kMxfp4: 4 bits in
-// groups of 32, OCP's microscaling format (runtime/kernels/matrix_view.h).
-enum class QuantizationMode { kAffine, kMxfp4 };
+// kAffine: each run of group_size elements of a row shares a scale and a bias. Others have a byte
+// for a scale and no bias (runtime/kernels/matrix_view.h): kMxfp4 and kMxfp8, OCP's microscaling
+// formats of 4 and 8 bits in groups of 32, and kNvfp4, of 4 bits in groups of 16.
+enum class QuantizationMode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
 
 struct QuantizationTraits {
   int bits = 0;  // 2, 3, 4, 5, 6 or 8; 0: not quantised
   int group_size = 0;
   QuantizationMode mode = QuantizationMode::kAffine;
+  bool has_biases() const { return mode == QuantizationMode::kAffine; }
   bool operator==(const QuantizationTraits&) const = default;
 };
 

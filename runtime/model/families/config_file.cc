@@ -1,8 +1,6 @@
 #include "runtime/model/families/config_file.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "runtime/model/families/family.h"
 #include "runtime/model/families/known_fields.h"
 #include "runtime/model/weights/weight_files.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -21,29 +20,47 @@ using nlohmann::json;
 
 constexpr QuantizationTraits kMxfp4Traits = {4, 32, QuantizationMode::kMxfp4};
 
+// MLX's modes, with MLX's defaults. Only affine has other bits and groups.
+struct NamedMode {
+  const char* name;
+  QuantizationTraits traits;
+};
+constexpr NamedMode kModes[] = {{"affine", {4, 64, QuantizationMode::kAffine}},
+                                {"mxfp4", kMxfp4Traits},
+                                {"mxfp8", {8, 32, QuantizationMode::kMxfp8}},
+                                {"nvfp4", {4, 16, QuantizationMode::kNvfp4}}};
+
+const NamedMode& ReadMode(const json& value, const std::string& where) {
+  const std::string mode = ReadText(value, "mode", "affine");
+  for (const NamedMode& known : kModes) {
+    if (mode == known.name) return known;
+  }
+  ConfigError error{reasons::kModelFormatUnsupported,
+                    absl::StrCat(where, ": quantisation mode \"", mode,
+                                 "\" is not implemented; affine, mxfp4, mxfp8 and nvfp4 are")};
+  error.remedy =
+      "the files are whole; load a copy of the model in MLX's mode affine, mxfp4, mxfp8 or nvfp4, "
+      "or convert the original weights with mlx_lm.convert --q-mode affine";
+  throw error;
+}
+
 QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& where,
                                           QuantizationTraits fallback) {
-  QuantizationTraits traits;
-  const std::string mode = ReadText(value, "mode", "affine");
-  if (mode != "affine" && mode != "mxfp4") {
-    ConfigError error{reasons::kModelFormatUnsupported,
-                      absl::StrCat(where, ": quantisation mode \"", mode,
-                                   "\" is not implemented; affine and mxfp4 are")};
-    error.remedy =
-        "the files are whole; load a copy of the model in MLX's mode affine or mxfp4, or convert "
-        "the original weights with mlx_lm.convert --q-mode affine";
-    throw error;
+  const NamedMode& mode = ReadMode(value, where);
+  if (ReadBool(value, "global_scale", false)) {
+    Unsupported(absl::StrCat(where, ": ", mode.name,
+                             " with a global scale is not implemented; without one it is"));
   }
-  traits.mode = mode == "mxfp4" ? QuantizationMode::kMxfp4 : QuantizationMode::kAffine;
   // MLX's own defaults, where a module's mode is not the model's.
-  if (traits.mode != fallback.mode) {
-    fallback = mode == "mxfp4" ? kMxfp4Traits : QuantizationTraits{4, 64};
-  }
+  if (mode.traits.mode != fallback.mode) fallback = mode.traits;
+  QuantizationTraits traits = mode.traits;
   traits.bits = ReadInt(value, "bits", fallback.bits);
   traits.group_size = ReadInt(value, "group_size", fallback.group_size);
-  if (traits.mode == QuantizationMode::kMxfp4 && traits != kMxfp4Traits) {
-    Unsupported(absl::StrCat(where, ": mxfp4 with ", traits.bits, " bits in groups of ",
-                             traits.group_size, "; the format has 4 bits in groups of 32"));
+  if (traits.mode != QuantizationMode::kAffine) {
+    if (traits == mode.traits) return traits;
+    Unsupported(absl::StrCat(where, ": ", mode.name, " with ", traits.bits, " bits in groups of ",
+                             traits.group_size, "; the format has ", mode.traits.bits,
+                             " bits in groups of ", mode.traits.group_size));
   }
   if (traits.bits < 2 || traits.bits > 8 || traits.bits == 7) {
     Unsupported(absl::StrCat(where, ": ", traits.bits, " bits"));
@@ -242,19 +259,16 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const auto text = transport::ReadRegularFile(path, kConfigBytesMax);
+  if (absl::IsNotFound(text.status())) {
     return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelConfigInvalid,
-                        absl::StrCat(path, " can't be read"));
+                        absl::StrCat(path, " can't be read: it is not there"));
   }
-  std::string text(kConfigBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kConfigBytesMax) {
+  if (!text.ok()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
-                        absl::StrCat(path, " is larger than ", kConfigBytesMax, " bytes"));
+                        std::string(text.status().message()));
   }
-  return ParseModelConfig(text, folder);
+  return ParseModelConfig(*text, folder);
 }
 
 }  // namespace macrame::runtime::engine

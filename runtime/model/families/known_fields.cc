@@ -43,6 +43,7 @@ constexpr FixedField kFixedFields[] = {
     {kGemma4, "global_partial_rotary_factor", "[0.25]", "another part of each head that turns"},
     {"gpt_oss", "attention_bias", "[true]", "attention without biases"},
     {"*", "attention_chunk_size", "[0]", "attention within chunks"},
+    {"*", "quantize_activations", "[false]", "activations that are quantised like weights"},
     {"*", "attn_logit_softcapping", "[0, 0.0]", "scores that are capped"},
 };
 

@@ -1,7 +1,6 @@
 #include "runtime/model/families/pooling.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/model/config/config_json.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -23,12 +23,12 @@ absl::Status PoolingUnsupported(const std::string& folder, const std::string& wh
 }
 
 // The beginning of a file; empty when there is none.
-std::string ReadBeginning(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kConfigBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
+absl::StatusOr<std::string> BeginningOf(const std::string& path) {
+  auto text = transport::ReadBeginning(path, kConfigBytesMax);
+  if (absl::IsNotFound(text.status())) return std::string();
+  if (text.ok()) return text;
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
+                      std::string(text.status().message()));
 }
 
 bool IsTrue(const json& object, const char* key) {
@@ -57,9 +57,10 @@ constexpr Mode kModes[] = {
 
 // What besides the transformer and its pooling modules.json lists; the folder of the pooling.
 absl::StatusOr<std::string> PoolingFolder(const std::string& folder) {
-  const std::string text = ReadBeginning(absl::StrCat(folder, "/modules.json"));
-  if (text.empty()) return std::string("1_Pooling");
-  const json modules = ParseConfigJson(text);
+  const auto text = BeginningOf(absl::StrCat(folder, "/modules.json"));
+  if (!text.ok()) return text.status();
+  if (text->empty()) return std::string("1_Pooling");
+  const json modules = ParseConfigJson(*text);
   if (!modules.is_array())
     return PoolingUnsupported(folder, "modules.json is not a list of modules");
   std::string pooling;
@@ -203,7 +204,9 @@ bool EndsTexts(std::string_view tokenizer_json) {
 
 absl::Status ReadPooling(const WeightFiles& files, ModelConfig& config) {
   const std::string& folder = files.folder();
-  const json json_config = ParseConfigJson(ReadBeginning(absl::StrCat(folder, "/config.json")));
+  const auto config_text = BeginningOf(absl::StrCat(folder, "/config.json"));
+  if (!config_text.ok()) return config_text.status();
+  const json json_config = ParseConfigJson(*config_text);
   if (!json_config.is_object()) return absl::OkStatus();  // said elsewhere
   std::string why = WhyNotCausal(json_config);
   const auto inner = json_config.find("text_config");
@@ -219,14 +222,16 @@ absl::Status ReadPooling(const WeightFiles& files, ModelConfig& config) {
   const auto where = PoolingFolder(folder);
   if (!where.ok()) return where.status();
   const std::string path = absl::StrCat(*where, "/config.json");
-  const std::string text = ReadBeginning(absl::StrCat(folder, "/", path));
-  if (text.empty()) {
-    const bool is_last =
-        !config.has_head || EndsTexts(ReadBeginning(absl::StrCat(folder, "/tokenizer.json")));
+  const auto text = BeginningOf(absl::StrCat(folder, "/", path));
+  if (!text.ok()) return text.status();
+  if (text->empty()) {
+    const auto tokenizer = BeginningOf(absl::StrCat(folder, "/tokenizer.json"));
+    if (!tokenizer.ok()) return tokenizer.status();
+    const bool is_last = !config.has_head || EndsTexts(*tokenizer);
     config.pooling = is_last ? Pooling::kLast : Pooling::kNone;
     return absl::OkStatus();
   }
-  const auto pooling = ParsePooling(text);
+  const auto pooling = ParsePooling(*text);
   if (!pooling.ok()) {
     return PoolingUnsupported(folder, absl::StrCat(path, ": ", pooling.status().message()));
   }

@@ -75,12 +75,12 @@ std::string LimitDeviceMemory(EngineDevice device, const PlannedMemory& planned,
   if (limits.memory.has_value()) memory.SetMemoryLimit(*limits.memory);
   if (limits.wired.has_value()) memory.SetWiredLimit(*limits.wired);
   if (!working_set.has_value() || planned.wired <= *working_set) return "";
-  return absl::StrCat("the plan keeps ", FormatBytes(Bytes(planned.wired)),
-                      " resident for the GPU, but MLX reports a working set of ",
-                      FormatBytes(Bytes(*working_set)),
-                      ": only that much is wired, and the rest "
-                      "may be paged. Load a smaller copy of the model, or raise the limit with "
-                      "'sudo sysctl iogpu.wired_limit_mb=MIB'");
+  return absl::StrCat(
+      "the plan keeps ", FormatBytes(Bytes(planned.wired)),
+      " resident for the GPU, but MLX reports a working set of ", FormatBytes(Bytes(*working_set)),
+      ": only that much is wired, and the rest "
+      "may be paged. Load a smaller copy of the model, or raise the limit with "
+      "'sudo sysctl iogpu.wired_limit_mb=MIB', which is lost when the Mac restarts");
 }
 
 bool CacheClearing::IsDueAfter(const ForwardStep& step) {

@@ -99,7 +99,17 @@ kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size
 }
 
 const char* MlxModeOf(const QuantizationTraits& traits) {
-  return traits.mode == QuantizationMode::kMxfp4 ? "mxfp4" : "affine";
+  switch (traits.mode) {
+    case QuantizationMode::kAffine:
+      return "affine";
+    case QuantizationMode::kMxfp4:
+      return "mxfp4";
+    case QuantizationMode::kMxfp8:
+      return "mxfp8";
+    case QuantizationMode::kNvfp4:
+      return "nvfp4";
+  }
+  return "affine";
 }
 
 Linear::Linear(mx::array weight, std::optional<mx::array> scales, std::optional<mx::array> biases,

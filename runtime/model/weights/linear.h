@@ -32,7 +32,7 @@ class Linear {
   // Weights that a kernel reads in place; `owner` keeps the memory that `view` points into.
   Linear(kernels::MatrixView view, std::shared_ptr<const void> owner,
          std::optional<mlx::core::array> bias);
-  // Weights as MLX arrays: `scales` and `biases` unset for floats, `biases` for MXFP4.
+  // Weights as MLX arrays: `scales` and `biases` unset for floats, `biases` for what has none.
   Linear(mlx::core::array weight, std::optional<mlx::core::array> scales,
          std::optional<mlx::core::array> biases, const QuantizationTraits& traits,
          std::optional<mlx::core::array> bias);

@@ -1,16 +1,11 @@
 #include "runtime/model/weights/weight_files.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -20,6 +15,7 @@
 #include "runtime/model/config/python_json.h"
 #include "runtime/model/weights/joined_experts.h"
 #include "runtime/text/safetensors_header.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -38,12 +34,9 @@ absl::Status Missing(std::string message) {
 
 // The shards that the index names. A name is a file of the same folder, nothing else.
 absl::StatusOr<std::set<std::string>> ReadIndex(const fs::path& path) {
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  if (error || bytes > kIndexBytesMax) return Broken(absl::StrCat(path.string(), " can't be read"));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto index = ParsePythonJson(text);
+  const auto text = transport::ReadRegularFile(path.string(), kIndexBytesMax);
+  if (!text.ok()) return Broken(std::string(text.status().message()));
+  const auto index = ParsePythonJson(*text);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return Broken(absl::StrCat(path.string(), " holds no 'weight_map'"));
   }
@@ -312,19 +305,15 @@ absl::Status Ambiguous(const StoredTensor& tensor, const std::string& path) {
 absl::Status WeightFiles::Map(const std::string& path) {
   auto header = text::ReadSafetensorsHeader(path);
   if (!header.ok()) return header.status();
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Missing(absl::StrCat(path, ": ", std::strerror(errno)));
-  struct stat info {};
-  if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) != header->file_bytes) {
-    close(fd);
+  const auto file = transport::RegularFile::Open(path);
+  if (!file.ok()) return Missing(std::string(file.status().message()));
+  if (file->size() != header->file_bytes) {
     return Broken(absl::StrCat(path, " changed while it was being read"));
   }
-  const size_t bytes = static_cast<size_t>(info.st_size);
-  void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int map_error = errno;
-  close(fd);
+  const size_t bytes = static_cast<size_t>(file->size());
+  void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file->fd(), 0);
   if (address == MAP_FAILED) {
-    return Broken(absl::StrCat(path, " can't be mapped: ", std::strerror(map_error)));
+    return Broken(absl::StrCat(path, " can't be mapped: ", std::strerror(errno)));
   }
   mappings_.push_back({address, bytes});
   for (auto& tensor : header->tensors) {

@@ -57,6 +57,20 @@ void MultiplyAs(mx::Dtype type, const std::byte* from, size_t count, float by, s
   }
 }
 
+kernels::Packing PackingOf(QuantizationMode mode) {
+  switch (mode) {
+    case QuantizationMode::kAffine:
+      return kernels::Packing::kAffine;
+    case QuantizationMode::kMxfp4:
+      return kernels::Packing::kMxfp4;
+    case QuantizationMode::kMxfp8:
+      return kernels::Packing::kMxfp8;
+    case QuantizationMode::kNvfp4:
+      return kernels::Packing::kNvfp4;
+  }
+  return kernels::Packing::kAffine;
+}
+
 // By expert, each one's gate and what goes up follow each other.
 std::vector<const LinearNeed*> InOrder(std::vector<const LinearNeed*> maps, bool by_expert) {
   if (!by_expert) return maps;
@@ -252,12 +266,11 @@ Linear WeightLoader::LoadForKernels(const LinearNeed& need) {
     view.group_size = traits.group_size;
     owners->scales = TakePart(*scales, PartOf(*scales, need));
     view.scales = owners->scales.data;
-    if (traits.mode == QuantizationMode::kMxfp4) {
-      view.packing = kernels::Packing::kMxfp4;
-    } else if (names.packed) {
+    view.packing = PackingOf(traits.mode);
+    if (names.packed) {
       owners->biases = BiasesFrom(owners->scales, *scales, traits.bits);
       view.biases = owners->biases.data;
-    } else {
+    } else if (traits.has_biases()) {
       const StoredTensor& biases = *files_->Find(names.biases);
       owners->biases = TakePart(biases, PartOf(biases, need));
       view.biases = owners->biases.data;
@@ -351,7 +364,7 @@ StackedLinear WeightLoader::LoadMaps(const Maps& maps) {
   }
   const QuantizationTraits traits = config_.QuantizationOf(names.module);
   mx::array scales = take(&StoredNames::scales);
-  if (traits.mode == QuantizationMode::kMxfp4) {
+  if (!traits.has_biases()) {
     return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBias(maps)};
   }
   mx::array biases = names.packed ? BiasesOf(scales, traits.bits) : take(&StoredNames::biases);
@@ -429,7 +442,7 @@ StackedLinear WeightLoader::LoadHeads(const LinearNeed& need) {
   if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
     return {mx::astype(weight, activation_type_), std::nullopt, std::nullopt, {}, std::nullopt};
   }
-  if (traits.mode == QuantizationMode::kMxfp4) {
+  if (!traits.has_biases()) {
     return {std::move(weight), take(".scales"), std::nullopt, traits, std::nullopt};
   }
   return {std::move(weight), mx::astype(take(".scales"), activation_type_),

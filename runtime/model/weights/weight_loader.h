@@ -20,7 +20,7 @@
 namespace macrame::runtime::engine {
 
 // The same map of each expert of a layer as MLX arrays [experts, rows, columns]. `scales` and
-// `biases` unset for floats; no `biases` with MXFP4.
+// `biases` unset for floats; no `biases` where traits have none.
 struct StackedLinear {
   mlx::core::array weight;
   std::optional<mlx::core::array> scales;

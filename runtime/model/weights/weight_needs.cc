@@ -126,8 +126,13 @@ void Checker::Quantised(const LinearNeed& need, const StoredNames& names) {
     Expect(names.scales, shape(groups));
     return;
   }
-  if (traits.mode == QuantizationMode::kMxfp4) {
+  if (!traits.has_biases()) {
     Expect(names.scales, shape(groups), Form::kBytes);
+    if (files_.Find(absl::StrCat(module, ".global_scale")) != nullptr) {
+      code_ = reasons::kModelFormatUnsupported;
+      Fault(absl::StrCat("'", module, "' has a global scale, '", module,
+                         ".global_scale', which is not implemented"));
+    }
     return;
   }
   const auto* scales = Expect(names.scales, shape(groups));

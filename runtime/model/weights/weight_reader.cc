@@ -1,6 +1,5 @@
 #include "runtime/model/weights/weight_reader.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -188,11 +188,11 @@ class OpenFiles {
   OpenFiles& operator=(const OpenFiles&) = delete;
   int Of(const std::string& path) {
     const auto [at, is_new] = files_.try_emplace(path, -1);
-    if (is_new) at->second = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (at->second >= 0) return at->second;
-    const int why = errno;
+    if (!is_new) return at->second;
+    auto file = transport::RegularFile::Open(path);
+    if (file.ok()) return at->second = file->Release();
     files_.erase(at);
-    throw std::runtime_error(absl::StrCat(path, ": ", std::strerror(why)));
+    throw std::runtime_error(std::string(file.status().message()));
   }
 
  private:

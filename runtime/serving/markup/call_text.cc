@@ -6,35 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/serving/markup/json_text.h"
+#include "runtime/serving/markup/python_text.h"
 
 namespace macrame::runtime::markup {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string PythonOf(const json& value) {
-  if (value.is_null()) return "None";
-  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  std::vector<std::string> items;
-  if (value.is_object()) {
-    for (const auto& [key, member] : value.items()) {
-      items.push_back(absl::StrCat(QuotedJson(key), ": ", PythonOf(member)));
-    }
-    return absl::StrCat("{", absl::StrJoin(items, ", "), "}");
-  }
-  if (value.is_array()) {
-    for (const json& member : value) items.push_back(PythonOf(member));
-    return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
-  }
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 std::string PythonCall(const PastCall& call) {
   const json arguments = json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
   std::vector<std::string> given;
   if (arguments.is_object()) {
     for (const auto& [key, value] : arguments.items()) {
-      given.push_back(absl::StrCat(key, "=", PythonOf(value)));
+      given.push_back(absl::StrCat(key, "=", PythonText(value, PythonWords::kLiteral)));
     }
   }
   return absl::StrCat(call.name, "(", absl::StrJoin(given, ", "), ")");

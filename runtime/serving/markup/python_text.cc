@@ -1,11 +1,21 @@
 #include "runtime/serving/markup/python_text.h"
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/serving/markup/json_text.h"
 
 namespace macrame::runtime::markup {
 namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string Dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 constexpr int kPythonDepthMax = 64;
 
@@ -266,6 +276,25 @@ size_t PythonSpan::Read(std::string_view text) {
     }
   }
   return text.size();
+}
+
+std::string PythonText(const json& value, PythonWords words) {
+  std::vector<std::string> items;
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items()) {
+      items.push_back(absl::StrCat(Dump(key), ": ", PythonText(member, words)));
+    }
+    return absl::StrCat("{", absl::StrJoin(items, ", "), "}");
+  }
+  if (value.is_array()) {
+    for (const json& member : value) items.push_back(PythonText(member, words));
+    return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+  }
+  if (words == PythonWords::kLiteral) {
+    if (value.is_null()) return "None";
+    if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  }
+  return Dump(value);
 }
 
 }  // namespace macrame::runtime::markup

@@ -1,7 +1,9 @@
 #pragma once
 
-// Python's literals, as some models write the arguments of their calls.
+// Python's literals, as some models write the arguments of their calls, and JSON as Python writes
+// it.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,5 +33,12 @@ class PythonSpan {
   bool is_over_ = false;
   std::string open_;
 };
+
+enum class PythonWords {
+  kJson,     // null, true, false: as json.dumps does
+  kLiteral,  // None, True, False: as in Python's own code
+};
+// A blank stands behind commas and colons.
+std::string PythonText(const nlohmann::ordered_json& value, PythonWords words);
 
 }  // namespace macrame::runtime::markup

@@ -1,7 +1,8 @@
 //! Bounded reading of the small files that lie beside a model's weights.
 
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions};
 use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde_json::Value;
@@ -16,22 +17,40 @@ pub const CONFIG_FILE_MAX_BYTES: u64 = 16 << 20;
 /// The longest chat template that any well-known model ships is under 40 kB.
 pub const TEMPLATE_MAX_BYTES: u64 = 1 << 20;
 
+/// POSIX leaves its value to the system.
+const O_NONBLOCK: i32 = if cfg!(target_os = "linux") { 0o4000 } else { 0x4 };
+
 /// Opens a regular file; `None` when there is no such file. Looks first, because to open a pipe is to
-/// wait for whoever writes to it.
+/// wait for its writer; the flag is for what took the file's place in between.
 pub fn open_regular(path: &Path) -> Result<Option<(File, u64)>> {
-    let look = || -> std::io::Result<Option<(File, u64)>> {
-        if !std::fs::metadata(path)?.is_file() {
-            return Ok(None);
+    type Opened = std::result::Result<(File, u64), FileType>;
+    let look = || -> std::io::Result<Opened> {
+        let kind = std::fs::metadata(path)?.file_type();
+        if !kind.is_file() {
+            return Ok(Err(kind));
         }
-        let file = File::open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
         let meta = file.metadata()?;
-        Ok(meta.is_file().then_some((file, meta.len())))
+        Ok(if meta.is_file() { Ok((file, meta.len())) } else { Err(meta.file_type()) })
     };
     match look() {
-        Ok(Some(opened)) => Ok(Some(opened)),
-        Ok(None) => Err(TextError::data_loss(format!("{} is not a regular file", path.display()))),
+        Ok(Ok(opened)) => Ok(Some(opened)),
+        Ok(Err(kind)) => Err(TextError::data_loss(format!(
+            "{} is {}, not a file",
+            path.display(),
+            name_of(kind)
+        ))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(unreadable(path, &e)),
+    }
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::bounded::{self, Overrun, EXIT_OVER_MEMORY};
 use crate::error::{Code, Result, TextError};
+use crate::files::open_regular;
 use crate::wire::{read_frame, write_frame, Reader, Writer};
 
 /// What the program is told to be a worker.
@@ -91,7 +92,7 @@ pub fn digest_of(folder: &Path) -> u64 {
     let mut block = vec![0; 1 << 16];
     for name in FILES {
         let mut size = 0u64;
-        if let Ok(mut file) = std::fs::File::open(folder.join(name)) {
+        if let Ok(Some((mut file, _))) = open_regular(&folder.join(name)) {
             while let Ok(count @ 1..) = io::Read::read(&mut file, &mut block) {
                 hasher.write(&block[..count]);
                 size += count as u64;

@@ -1,7 +1,7 @@
 // What our matrix products reach beside the speed of this machine's memory.
 //
 //   kernels_bench [--threads N] [--bits B,B,...] [--group G] [--vectors V,V,...] [--seconds S]
-//                 [--mxfp4] [--processor-time]
+//                 [--mxfp4|--mxfp8|--nvfp4] [--processor-time]
 //
 // For each shape, bits and number of vectors: GB/s of weights (with scales) read and GFLOP/s, the
 // best of several passes over enough matrices that no cache holds them, and beside it what a plain
@@ -33,7 +33,7 @@ struct Options {
   std::vector<int> vectors = {1, 2, 4, 8, 16, 256};
   double seconds = 0.5;  // for each line
   bool processor_time = false;
-  bool mxfp4 = false;  // 4 bits in groups of 32
+  Packing packing = Packing::kAffine;
 };
 
 struct Shape {
@@ -73,9 +73,10 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
              const uint8_t* memory) {
   MatrixView matrix = {shape.rows, shape.columns, bits, options.group_size, Scalar::kBfloat16};
   const size_t weight_bytes = shape.rows * WeightRowBytes(matrix);
-  if (options.mxfp4) matrix.packing = Packing::kMxfp4;
+  const bool is_affine = options.packing == Packing::kAffine;
+  matrix.packing = options.packing;
   const size_t scale_bytes = bits == 0 ? 0 : shape.rows * ScaleRowBytes(matrix);
-  const size_t bytes = weight_bytes + (options.mxfp4 ? 1 : 2) * scale_bytes;
+  const size_t bytes = weight_bytes + (is_affine ? 2 : 1) * scale_bytes;
   const size_t copies = std::max<size_t>(1, kPoolBytes / bytes);
   const std::vector<float> x(vectors * shape.columns, 0.37F);
   std::vector<float> y(vectors * shape.rows);
@@ -88,7 +89,7 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
     const uint8_t* base = memory + round % copies * bytes;
     matrix.weights = base;
     matrix.scales = base + weight_bytes;
-    matrix.biases = options.mxfp4 ? nullptr : base + weight_bytes + scale_bytes;
+    matrix.biases = is_affine ? base + weight_bytes + scale_bytes : nullptr;
     const double begin = Now(options);
     activations.Set(x.data(), vectors, shape.columns);
     MultiplyTransposed(pool, matrix, activations, y.data(), scratch);
@@ -114,10 +115,12 @@ bool Parse(int count, char** arguments, Options& options) {
       options.processor_time = true;
       continue;
     }
-    if (name == "--mxfp4") {
-      options.mxfp4 = true;
-      options.bits = {4};
-      options.group_size = 32;
+    if (name == "--mxfp4" || name == "--mxfp8" || name == "--nvfp4") {
+      options.packing = name == "--mxfp4"   ? Packing::kMxfp4
+                        : name == "--mxfp8" ? Packing::kMxfp8
+                                            : Packing::kNvfp4;
+      options.bits = {name == "--mxfp8" ? 8 : 4};
+      options.group_size = name == "--nvfp4" ? 16 : 32;
       continue;
     }
     if (i + 1 == count) return false;
@@ -137,7 +140,8 @@ bool Parse(int count, char** arguments, Options& options) {
     }
   }
   return options.threads > 0 && !options.bits.empty() && !options.vectors.empty() &&
-         (options.group_size == 32 || options.group_size == 64 || options.group_size == 128) &&
+         (options.group_size == 32 || options.group_size == 64 || options.group_size == 128 ||
+          options.packing == Packing::kNvfp4) &&
          (!options.processor_time || options.threads == 1);
 }
 
@@ -146,7 +150,7 @@ int Main(int count, char** arguments) {
   if (!Parse(count, arguments, options)) {
     std::fprintf(stderr,
                  "usage: kernels_bench [--threads N] [--bits B,...] [--group 32|64|128] "
-                 "[--vectors V,...] [--seconds S] [--processor-time]\n");
+                 "[--vectors V,...] [--seconds S] [--mxfp4|--mxfp8|--nvfp4] [--processor-time]\n");
     return 2;
   }
   ThreadPool pool(options.threads, /*pin=*/options.threads > 1);

@@ -94,6 +94,9 @@ class FakePeers {
       addresses_ = std::move(addresses);
     }
     const std::vector<std::string>& addresses() const override { return addresses_; }
+    void EndCalls(const absl::Status& status) override {
+      for (const auto& call : Calls(own_)) call->End(status);
+    }
 
    protected:
     transport::CallHandle CallUnary(std::string_view method,

@@ -96,6 +96,14 @@ const Walk kWalks[] = {
      }},
     {"older than Thunderbolt 5",
      [](v1::LinkFacts& facts) { facts.mutable_ports(0)->set_is_thunderbolt5(v1::FACT_NO); }},
+    // Its rdma_ctl changes nothing before the update; and no update changes a controller.
+    {"update to 26.2 or later", [](v1::LinkFacts& facts) { facts.set_os_version("26.1"); }},
+    {"older than Thunderbolt 5",
+     [](v1::LinkFacts& facts) {
+       facts.mutable_ports(0)->set_is_thunderbolt5(v1::FACT_NO);
+       facts.set_rdma_ctl_missing(true);
+       facts.set_os_version("15.7");
+     }},
     {"older than Thunderbolt 5",
      [](v1::LinkFacts& facts) {
        facts.clear_ports();

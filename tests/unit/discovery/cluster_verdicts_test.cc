@@ -9,6 +9,7 @@
 #include "tests/unit/discovery/fake_cluster.h"
 #include "transport/links/diagnosis.h"
 #include "transport/links/judge.h"
+#include "transport/links/net_plan.h"
 
 namespace macrame::discovery {
 namespace {
@@ -126,6 +127,96 @@ TEST(ClusterVerdicts, EveryFaultHasItsOwnCodeAndTheRingServes) {
     }
   }
   EXPECT_EQ(Judge("chain-3").links.group().verdict(), "ring-only") << "over the LAN";
+}
+
+// Whatever their language, the same commands serve; the port that has a service keeps it.
+TEST(ClusterVerdicts, LocalisedMacsGetAPlanInTheirOwnNames) {
+  const Judged judged = Judge("localised");
+  EXPECT_EQ(judged.links.group().verdict(), "ring-only");
+  EXPECT_THAT(judged.link_codes, Contains("NO_IPV4"));
+  EXPECT_THAT(judged.warnings, Contains("BRIDGE_MEMBER"));
+  for (const v1::Reason& warning : judged.links.group().warnings()) {
+    if (warning.code() != "BRIDGE_MEMBER") continue;
+    EXPECT_THAT(warning.remedy(), ::testing::AnyOf(::testing::HasSubstr("Thunderbolt-Bridge"),
+                                                   ::testing::HasSubstr("雷雳网桥")));
+  }
+  const v1::LinkSnapshot snapshot = Snapshot("localised");
+  const auto plan = transport::PlanAddresses(snapshot, transport::JudgeLinks(snapshot), "");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> commands;
+  for (const v1::NetCommand& command : plan->commands()) commands.push_back(command.command());
+  EXPECT_THAT(commands,
+              ::testing::ElementsAre(
+                  "networksetup -setnetworkserviceenabled \"Thunderbolt-Bridge\" off",
+                  "networksetup -setmanual \"Kabel zum Schrank\" 10.77.0.1 255.255.255.252",
+                  "networksetup -setnetworkserviceenabled \"雷雳网桥\" off",
+                  "networksetup -createnetworkservice \"Macrame link en3\" \"雷雳 2\"",
+                  "networksetup -setmanual \"Macrame link en3\" 10.77.0.2 255.255.255.252"));
+}
+
+// Further networks of the Macs are no way between them, and the ranks meet on the LAN.
+TEST(ClusterVerdicts, VpnsAndTelephonesAreNoPlaceToMeet) {
+  for (const char* cluster : {"vpn", "tethered", "sleeping", "mixed-builds", "mesh-5"}) {
+    const Judged judged = Judge(cluster);
+    EXPECT_EQ(judged.links.group().verdict(), "jaccl-mesh") << cluster;
+    EXPECT_THAT(judged.link_codes, IsEmpty()) << cluster;
+    EXPECT_THAT(judged.links.group().rendezvous_ip(), ::testing::StartsWith("198.18.7."))
+        << cluster;
+    for (const v1::NodePath& path : judged.links.paths()) {
+      EXPECT_EQ(path.kind(), v1::INTERFACE_KIND_THUNDERBOLT) << cluster;
+    }
+  }
+}
+
+TEST(ClusterVerdicts, WhatIsAtARiskIsWarnedOfAndServes) {
+  EXPECT_THAT(Judge("sleeping").warnings, ::testing::ElementsAre("MAY_SLEEP"));
+  EXPECT_THAT(Judge("mixed-builds").warnings, ::testing::ElementsAre("OS_MISMATCH"));
+  EXPECT_THAT(Judge("tethered").warnings, IsEmpty());
+  EXPECT_THAT(Judge("vpn").warnings, IsEmpty());
+}
+
+TEST(ClusterVerdicts, FiveMacsAreAMeshOfFourDevicesEach) {
+  const Judged judged = Judge("mesh-5");
+  ASSERT_EQ(judged.links.group().device_matrix_size(), 5);
+  for (int rank = 0; rank < 5; ++rank) {
+    std::set<std::string> devices;
+    for (const v1::DeviceCell& cell : judged.links.group().device_matrix(rank).cells()) {
+      devices.insert(cell.devices().begin(), cell.devices().end());
+    }
+    EXPECT_EQ(devices.size(), 4u) << rank;
+  }
+  // As agents are set from the start: a mesh of four at the most.
+  v1::LinkSnapshot snapshot = Snapshot("mesh-5");
+  snapshot.set_mesh_nodes_max(4);
+  const v1::GroupVerdict ring = transport::JudgeLinks(snapshot).group();
+  EXPECT_EQ(ring.verdict(), "jaccl-ring");
+  EXPECT_EQ(ring.reasons(0).code(), "TOO_MANY_PEERS");
+}
+
+TEST(ClusterVerdicts, AStarServesOverTheLanAndIsToldItsCables) {
+  const Judged judged = Judge("star-4");
+  EXPECT_EQ(judged.links.group().verdict(), "ring-only");
+  EXPECT_EQ(judged.links.group().graph(), "star");
+  EXPECT_EQ(judged.links.group().ring_over(), "ethernet");
+  EXPECT_THAT(judged.group_codes, Contains("MESH_INCOMPLETE"));
+  for (const v1::Reason& reason : judged.links.group().reasons()) {
+    if (reason.code() != "MESH_INCOMPLETE") continue;
+    EXPECT_THAT(reason.remedy(), ::testing::HasSubstr("elm - oak"));
+    EXPECT_THAT(reason.remedy(), ::testing::Not(::testing::HasSubstr("hub")));
+  }
+}
+
+// A Mac that lacks the update is told that, and nobody goes to Recovery for it.
+TEST(ClusterVerdicts, AMacThatIsTooOldSendsNobodyToRecovery) {
+  const Judged judged = Judge("too-old");
+  EXPECT_THAT(judged.link_codes, ::testing::ElementsAre("OS_TOO_OLD"));
+}
+
+TEST(ClusterVerdicts, ThunderboltFourNeedsNoCableAndNoRecovery) {
+  for (const char* cluster : {"tb4-pair", "tb4-beside-tb5"}) {
+    const Judged judged = Judge(cluster);
+    EXPECT_THAT(judged.link_codes, ::testing::ElementsAre("TB4_CONTROLLER")) << cluster;
+  }
 }
 
 // What is printed when MLX is started there all the same is a symptom; the controller is the cause.

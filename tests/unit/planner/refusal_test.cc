@@ -52,7 +52,7 @@ TEST(Refusal, OfAllNodesForOneCauseKeepsItsRemedy) {
        },
        "KV_BITS_UNSUPPORTED", "a KV cache of 8 bits", "--kv-bits 16"},
       {"tenant", [](v1::PlanRequest*, v1::PlannerNode* node) { node->set_tenant("law"); },
-       "NODE_DEDICATED", "is dedicated to tenant law", ""},
+       "NODE_DEDICATED", "is dedicated to a tenant that this model is not loaded for", ""},
       {"cordon",
        [](v1::PlanRequest*, v1::PlannerNode* node) {
          node->set_schedulable(false);

@@ -703,6 +703,52 @@ TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
   EXPECT_FALSE(called);
 }
 
+// Who waits for a node that is forgotten is told, once; a call begun by who was told goes on.
+TEST_F(GrpcServerTest, CallsUnderWayEndWhenThePeerIsGivenUp) {
+  StartTls();
+  int arrived = 0;
+  std::vector<UnaryReply> unary;
+  std::vector<ServerStream> streams;
+  const auto note = [&] {
+    if (++arrived == 2) dispatcher_.Stop();
+  };
+  on_unary_ = [&](const v1::DescribeModelRequest&, UnaryReply reply) {
+    unary.push_back(std::move(reply));
+    note();
+  };
+  on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
+    streams.push_back(std::move(stream));
+    note();
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  std::vector<absl::Status> told;
+  std::optional<absl::Status> second;
+  channel->Call(kUnary, v1::DescribeModelRequest(), seconds(10),
+                [&](absl::StatusOr<v1::DescribeModelResponse> answer) {
+                  told.push_back(answer.status());
+                  channel->Call(kUnary, v1::DescribeModelRequest(), seconds(10),
+                                [&](absl::StatusOr<v1::DescribeModelResponse> later) {
+                                  second = later.status();
+                                  dispatcher_.Stop();
+                                });
+                });
+  channel->Stream(
+      kStream, v1::GenerateRequest(), seconds(10), [](v1::GenerateChunk) {},
+      [&](const absl::Status& status) { told.push_back(status); });
+  dispatcher_.Run();
+  arrived = 0;
+  channel->EndCalls(absl::UnavailableError("it left"));
+  ASSERT_EQ(told.size(), 2u);
+  for (const absl::Status& status : told) EXPECT_EQ(status.message(), "it left");
+  on_unary_ = [](const v1::DescribeModelRequest&, const UnaryReply& reply) {
+    reply(v1::DescribeModelResponse());
+  };
+  for (const UnaryReply& reply : unary) reply(v1::DescribeModelResponse());
+  dispatcher_.Run();
+  EXPECT_TRUE(second.has_value() && second->ok()) << *second;
+  EXPECT_EQ(told.size(), 2u);
+}
+
 TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
   const std::string path = FreshFolder() + "/new/a.sock";
   ASSERT_TRUE(server_->StartUnix(path).ok());

@@ -42,6 +42,23 @@ TEST(CrashLog, TwoInAnHourKeepItOffRdma) {
   EXPECT_EQ(why.message(), "studio-1 restarted 3 times while it held a rank, last over jaccl");
 }
 
+// A machine that panics without RDMA would panic with each further rank.
+TEST(CrashLog, TwoInAnHourOverTcpCordonIt) {
+  v1::NodeCrashes crashes;
+  AddCrash(crashes, "ring", 1'000'000);
+  EXPECT_FALSE(WantsCordon(crashes));
+  AddCrash(crashes, "jaccl", 1'060'000);
+  EXPECT_TRUE(IsQuarantined(crashes));
+  EXPECT_FALSE(WantsCordon(crashes)) << "without RDMA it may be well";
+  AddCrash(crashes, "ring", 1'120'000);
+  EXPECT_FALSE(WantsCordon(crashes));
+  AddCrash(crashes, "single", 1'180'000);
+  EXPECT_TRUE(WantsCordon(crashes));
+  EXPECT_NE(CrashReason(crashes, "mini").remedy().find("uncordon"), std::string::npos);
+  AddCrash(crashes, "ring", 1'180'000 + kQuarantineWindowMs + 1);
+  EXPECT_FALSE(WantsCordon(crashes));
+}
+
 // The second one was written down by another coordinator, whose clock is ten minutes behind.
 TEST(CrashLog, TwoInAnHourAreTwoWhoseverClockTheyWereSeenBy) {
   v1::NodeCrashes crashes;

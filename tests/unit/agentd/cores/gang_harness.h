@@ -107,6 +107,7 @@ class Harness {
       reconciler.OnPlanned(plan.deployment.name(), refused, now);
     } else if (fits) {
       result.mutable_plan()->set_backend(backend);
+      for (const v1::Rejection& one : rejections) *result.mutable_plan()->add_rejections() = one;
       reconciler.OnPlanned(plan.deployment.name(), result, now);
     } else {
       v1::PlanResult refused;
@@ -189,6 +190,7 @@ class Harness {
   std::vector<uint64_t> epochs;
   std::vector<MonotonicTime> launched_at;
   std::string backend;
+  std::vector<v1::Rejection> rejections;  // of plans: why better backends were not taken
   bool plans = true;
   bool fits = true;
   bool is_memory_seen = true;  // as free, after an eviction

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/cores/state_table.h"
 #include "proto/rank_words.h"
 #include "proto/reasons.h"
@@ -84,6 +85,89 @@ TEST(GangReconciler, WhoEndedIsNamedBeforeWhoLostTheLinkToIt) {
     h.Run(milliseconds(0));
     EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("exited with code 3")) << ended;
   }
+}
+
+// Its neighbours notice at once, and what became of it comes a heartbeat later.
+TEST(GangReconciler, TheRankThatEndedIsNamedWhereItsNeighboursComplainFirst) {
+  for (const int late_ms : {100, 500, 900}) {
+    Harness h("abc");
+    h.Deploy("m");
+    h.Run(seconds(3));
+    h.Take<Notify>();
+    for (const uint32_t rank : {0u, 1u}) {
+      h.FindRank("m", rank)->set_phase(v1::RANK_PHASE_FAILED);
+      *h.FindRank("m", rank)->mutable_failure() = ReasonOf(LinkFailed("rank 2 is gone: reset"));
+    }
+    h.Run(milliseconds(late_ms));
+    EXPECT_TRUE(h.Take<Notify>().empty()) << "nothing is told that is not known";
+    h.FindRank("m", 2)->set_phase(v1::RANK_PHASE_FAILED);
+    *h.FindRank("m", 2)->mutable_failure() = MakeReason("RANK_KILLED", "rank 2 was killed");
+    h.Run(milliseconds(100));
+    const auto told = h.Take<Notify>();
+    ASSERT_FALSE(told.empty());
+    EXPECT_EQ(told[0].reason.code(), "RANK_KILLED");
+    EXPECT_EQ(told[0].reason.node_id(), Id('c').value());
+    h.Run(seconds(2));
+    EXPECT_EQ(h.Status("m").failure().code(), "RANK_KILLED");
+    EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  }
+}
+
+TEST(GangReconciler, WhereNoRankSaysWhyTheOneThatComplainsIsNamedWithItsNode) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.FindRank("m", 1)->set_phase(v1::RANK_PHASE_FAILED);
+  *h.FindRank("m", 1)->mutable_failure() = ReasonOf(LinkFailed("rank 2 is gone: reset"));
+  h.Run(milliseconds(900));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  h.Run(milliseconds(200));
+  EXPECT_THAT(h.Status("m").failure().message(),
+              HasSubstr("rank 1 on mini-b of 'm': the link to a neighbouring rank failed: rank 2"));
+  EXPECT_THAT(h.Status("m").failure().remedy(), HasSubstr("'clusterctl events'"));
+  h.Run(seconds(1));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY) << "it waits no longer than that";
+}
+
+TEST(GangReconciler, WhenAllRanksLostALinkThereIsNothingToWaitFor) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.Take<Notify>();
+  for (v1::RankStatus& rank : h.view.ranks) {
+    rank.set_phase(v1::RANK_PHASE_FAILED);
+    *rank.mutable_failure() = ReasonOf(LinkFailed("reset"));
+  }
+  h.Run(milliseconds(0));
+  EXPECT_FALSE(h.Take<Notify>().empty());
+}
+
+// The node is held for dead seconds after its ranks' neighbours lost it; its ranks don't stop.
+TEST(GangReconciler, ACauseThatComesLateCorrectsWhatWasTold) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.ends = false;
+  h.FindRank("m", 0)->set_phase(v1::RANK_PHASE_FAILED);
+  *h.FindRank("m", 0)->mutable_failure() = MakeReason("PEER_LOST", "rank 2 answers no more");
+  h.Run(seconds(2));
+  EXPECT_EQ(h.Status("m").failure().code(), "PEER_LOST");
+  h.Take<Notify>();
+  h.FindRank("m", 1)->set_phase(v1::RANK_PHASE_STOPPED);
+  h.Run(seconds(1));
+  EXPECT_EQ(h.Status("m").failure().code(), "PEER_LOST") << "that one was told to stop";
+  h.Node('c').state = v1::NODE_STATE_DEAD;
+  h.Run(milliseconds(100));
+  EXPECT_EQ(h.Status("m").failure().code(), "GANG_LOST_NODE");
+  EXPECT_EQ(h.Status("m").failure().node_id(), Id('c').value());
+  const auto told = h.Take<Notify>();
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told[0].reason.code(), "GANG_LOST_NODE");
+  EXPECT_EQ(told[0].epoch, 1001u);
+  h.ends = true;
+  h.Run(seconds(20));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("m").failure().code(), "GANG_LOST_NODE");
 }
 
 TEST(RankWords, ALostLinkSaysWhereTheCauseIsToldAndNoRemedyOfAnotherError) {
@@ -491,6 +575,49 @@ TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
   EXPECT_EQ(status.plan().backend(), "ring");
   ASSERT_EQ(status.fallbacks_size(), 1);
   EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("NO_IPV4_GID"));
+}
+
+// The coordinator that saw the fault ended before it could write of it, and its ranks are stopping.
+TEST(GangReconciler, WhyABackendIsLeftIsKnownToTheNextCoordinatorToo) {
+  Harness h("ab");
+  h.backend = "verbs";
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.broken_transports["m"] = MakeReason("NO_IPV4_GID", "rdma_cable1 has no GID");
+  h.reconciler.Reconcile(h.view, h.now);
+  h.view.broken_transports.clear();
+  h.reconciler.StopLeading();
+  h.reconciler.BeginLeading({Term(2), Id('b')}, h.now);
+  v1::RankStatus* rank = h.FindRank("m", 0);
+  ASSERT_NE(rank, nullptr);
+  rank->set_phase(v1::RANK_PHASE_FAILED);
+  *rank->mutable_failure() = MakeReason("RANK_EXITED", "rank 0 of 'm' is stopping");
+  h.backend = "ring";
+  for (const auto* subject : {"jaccl mesh", "verbs ring", "verbs mesh"}) {
+    v1::Rejection& rejection = h.rejections.emplace_back();
+    rejection.set_subject(subject);
+    *rejection.mutable_reason() = MakeReason("NO_IPV4_GID", absl::StrCat(subject, " has no GID"));
+  }
+  h.Run(seconds(10));
+  const v1::DeploymentStatus status = h.Status("m");
+  EXPECT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(status.plan().backend(), "ring");
+  ASSERT_EQ(status.fallbacks_size(), 1);
+  EXPECT_EQ(status.fallbacks(0).code(), "TRANSPORT_FALLBACK");
+  EXPECT_THAT(status.fallbacks(0).message(),
+              HasSubstr("goes on without verbs: NO_IPV4_GID: verbs"));
+}
+
+TEST(GangReconciler, ABackendThatIsNotWantedAnyMoreIsNoFallback) {
+  Harness h("ab");
+  h.backend = "verbs";
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.backend = "ring";  // asked for, so nothing was refused
+  h.FindRank("m", 0)->set_phase(v1::RANK_PHASE_FAILED);
+  h.Run(seconds(10));
+  EXPECT_EQ(h.Status("m").plan().backend(), "ring");
+  EXPECT_EQ(h.Status("m").fallbacks_size(), 0);
 }
 
 TEST(GangReconciler, SlicesThatAreNotTheModelAreRefusedOnceAndThatIsKept) {

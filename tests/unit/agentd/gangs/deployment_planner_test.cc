@@ -119,6 +119,63 @@ TEST_F(DeploymentPlannerTest, WithoutAnyAnswerItEndsAllTheSame) {
   sim().RunFor(3000);
 }
 
+// A script that starts agents and loads at once, or a machine that had no time for its lease.
+TEST_F(DeploymentPlannerTest, ANodeThatIsForgottenMeanwhileEndsNoPlanWithoutAnAnswer) {
+  Begin(2);
+  sim().RunFor(5000);
+  const int leaves = Follower();
+  sim().Pause(leaves);
+  parts(Leader()).dispatcher.PostAfter(milliseconds(50),
+                                       [&] { parts(Leader()).channels.Forget(id(leaves)); });
+  const auto missing = Plan(OrderFor("m9", 1));
+  EXPECT_EQ(sim::CodeOf(missing), reasons::kModelNotFound);
+  EXPECT_LT(took_, kPlanPatience) << "nobody is left who could have it";
+  sim().Resume(leaves);
+  sim().RunFor(3000);
+}
+
+TEST_F(DeploymentPlannerTest, ANodeThatIsAboutToBeReadyIsWaitedFor) {
+  Begin(3);
+  sim().RunFor(5000);
+  const int late = Follower();
+  const auto is_unready = [&] { return parts(Leader()).views.AwaitsNode(); };
+  EXPECT_FALSE(is_unready());
+  sim().Crash(late);
+  sim().RunFor(15'000);
+  EXPECT_FALSE(is_unready()) << "what is dead is not waited for";
+  sim().Start(late);
+  ASSERT_TRUE(RunUntil(is_unready, 10'000));
+  const auto after_start = Plan(OrderFor("m0", 3));
+  ASSERT_TRUE(after_start.ok()) << after_start.status();
+  EXPECT_THAT(NodesOf(*after_start), SizeIs(3)) << after_start->result.failure().message();
+
+  sim().Pause(late);
+  ASSERT_TRUE(RunUntil(is_unready, 10'000));
+  sim().Resume(late);
+  const auto after_pause = Plan(OrderFor("m0", 3));
+  ASSERT_TRUE(after_pause.ok()) << after_pause.status();
+  EXPECT_THAT(NodesOf(*after_pause), SizeIs(3)) << after_pause->result.failure().message();
+}
+
+TEST_F(DeploymentPlannerTest, ARefusalThatNoNodeCanChangeComesAtOnce) {
+  Begin(3);
+  sim().RunFor(5000);
+  const auto refused = Plan(OrderFor("m0", 4));
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_EQ(refused->result.failure().code(), reasons::kTooFewNodes);
+  EXPECT_LT(took_, milliseconds(500));
+}
+
+TEST_F(DeploymentPlannerTest, ANodeThatStaysUnreadyIsNotWaitedForForEver) {
+  Begin(3);
+  sim().RunFor(5000);
+  sim().Pause(Follower());
+  const auto refused = Plan(OrderFor("m0", 3));
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_EQ(refused->result.failure().code(), reasons::kTooFewNodes);
+  EXPECT_LT(took_, kReadyPatience + milliseconds(500));
+}
+
 // What was asked a moment ago is not asked again, where that may be.
 TEST_F(DeploymentPlannerTest, AnswersOfAMomentAgoAreGoodForTheSameLoad) {
   Begin(3);

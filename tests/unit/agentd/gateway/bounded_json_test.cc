@@ -29,14 +29,38 @@ TEST(BoundedJson, NestingIsCountedOutsideOfStrings) {
   EXPECT_EQ(ShapeOfJson("]]]][", 1), JsonShape::kFine);
 }
 
+TEST(BoundedJson, TheEntriesOfEachListAreCountedByThemselves) {
+  EXPECT_FALSE(HasLongerList("{\"a\":[1,2,3],\"b\":[4,5,6]}", 4, 3));
+  EXPECT_TRUE(HasLongerList("{\"a\":[1,2,3],\"b\":[4,5,6,7", 4, 3));
+  EXPECT_TRUE(HasLongerList("[[1,2],[3],[\"[,\\\",\"],9]", 4, 3));
+  EXPECT_FALSE(HasLongerList("[{\"a\":1,\"b\":2,\"c\":3,\"d\":4},\",,,,\"]", 4, 3));
+  EXPECT_FALSE(HasLongerList("[[[[[1,2,3,4]]]]]", 4, 3)) << "the parser refuses it";
+}
+
 TEST(BoundedJson, AnObjectHas4096MembersAndSeveralFewerEach) {
   EXPECT_EQ(CodeOf(ObjectOf(4096)), "");
   EXPECT_EQ(CodeOf(ObjectOf(4097)), "json_too_large");
   EXPECT_EQ(CodeOf(absl::StrCat("[", ObjectOf(4096), ",{\"a\":0}]")), "json_too_large");
   std::string small = "[";
-  for (int i = 0; i < 100'000; ++i) absl::StrAppend(&small, i > 0 ? "," : "", ObjectOf(6));
+  for (int i = 0; i < 50'000; ++i) absl::StrAppend(&small, i > 0 ? "," : "", ObjectOf(6));
   EXPECT_EQ(CodeOf(small + "]"), "") << "a long list of small objects";
   EXPECT_EQ(CodeOf(absl::StrCat("\"", std::string(100'000, ':'), "\"")), "") << "in a string";
+}
+
+// `value` so many times, in an array.
+std::string ListOf(const std::string& value, size_t count) {
+  std::string text = "[";
+  for (size_t i = 0; i < count; ++i) absl::StrAppend(&text, i > 0 ? "," : "", value);
+  return text + "]";
+}
+
+TEST(BoundedJson, ManySmallValuesAreRefusedAndAMillionNumbersAreNot) {
+  for (const char* value : {"{}", "[]", "\"\"", "{\"a\":{}}"}) {
+    EXPECT_EQ(CodeOf(ListOf(value, 1'000'000)), "json_too_large") << value;
+    EXPECT_EQ(CodeOf(ListOf(value, 100'000)), "") << value;
+  }
+  EXPECT_EQ(CodeOf(ListOf("7", 1'000'000)), "");
+  EXPECT_EQ(CodeOf(absl::StrCat("\"", std::string(1'000'000, '['), "\"")), "") << "in a string";
 }
 
 TEST(BoundedJson, ArgumentsThatWouldTakeLongOrDeepStayText) {

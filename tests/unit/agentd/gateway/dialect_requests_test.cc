@@ -495,7 +495,7 @@ TEST(OllamaRequests, EmbeddingsNameWhatTheyLeaveOutAndWhatIsWrong) {
            Row{{{"input", {"a", 7}}}, false, "'input[1]'"},
            Row{{{"input", "a"}, {"options", 7}}, false, "'options'"},
            Row{{{"input", "a"}, {"options", {1, 2}}}, false, "'options'"},
-           Row{{{"input", "a"}, {"truncate", true}}, false, "'truncate'"},
+           Row{{{"input", "a"}, {"truncate", "end"}}, false, "'truncate'"},
            Row{{{"input", "a"}, {"dimensions", 0}}, false, "'dimensions'"},
            Row{{{"input", "a"}, {"model", ""}}, false, "'model'"},
        }) {

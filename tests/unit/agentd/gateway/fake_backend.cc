@@ -118,6 +118,20 @@ void FakeCall::Text(const std::string& text) {
   Chunk(chunk);
 }
 
+void FakeCall::BeginAgain() {
+  InferenceBackend::ChunkCallback on_chunk;
+  {
+    std::lock_guard lock(mutex_);
+    on_chunk = on_chunk_;
+  }
+  if (on_chunk) on_chunk.BeginAgain();
+}
+
+bool FakeCall::CanBeginAgain() const {
+  std::lock_guard lock(mutex_);
+  return on_chunk_.can_begin_again();
+}
+
 void FakeCall::Progress(uint32_t computed, uint32_t total, bool is_queued) {
   v1::GenerateChunk chunk;
   chunk.mutable_progress()->set_is_queued(is_queued);

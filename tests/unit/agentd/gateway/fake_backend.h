@@ -34,6 +34,9 @@ class FakeCall : public GenerateCall {
   void Cancel() override;
   void Chunk(const v1::GenerateChunk& chunk);
   void Text(const std::string& text);
+  // What came so far is dropped; not to be called where the gateway can't begin again.
+  void BeginAgain();
+  bool CanBeginAgain() const;
   void Progress(uint32_t computed, uint32_t total, bool is_queued = false);
   void Finish(v1::FinishReason reason, uint32_t prompt_tokens, uint32_t completion_tokens);
   void Done(const absl::Status& status);

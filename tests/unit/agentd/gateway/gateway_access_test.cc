@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/tenant.h"
@@ -25,6 +27,8 @@ class ScriptedBackend : public InferenceBackend {
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override {
     requests.push_back(request);
+    for (const v1::GenerateChunk& chunk : lost) on_chunk(chunk);
+    if (!lost.empty()) on_chunk.BeginAgain();
     for (const v1::GenerateChunk& chunk : chunks) on_chunk(chunk);
     on_done(status);
     return std::make_shared<NoCall>();
@@ -36,6 +40,7 @@ class ScriptedBackend : public InferenceBackend {
     return {{"gpt", "everybodys"}, {"judge", "laws"}, {"brush", "arts"}, {"later", "not-loaded"}};
   }
 
+  std::vector<v1::GenerateChunk> lost{};  // before the answer begins again
   std::vector<v1::GenerateChunk> chunks{};
   absl::Status status{};
   std::vector<v1::GenerateRequest> requests{};
@@ -71,8 +76,8 @@ class GatewayAccessTest : public ::testing::Test {
   }
   void Ask(const Principal& principal, v1::GenerateRequest request = {}) {
     PrincipalBackend backend(backend_, access_, principal);
-    backend.StartGenerate(
-        std::move(request), [](const v1::GenerateChunk&) {}, [](const absl::Status&) {});
+    backend.StartGenerate(std::move(request), ChunkCallback([](const v1::GenerateChunk&) {}, [] {}),
+                          [](const absl::Status&) {});
   }
   // What is gone of the minute's tokens; a little of it may have come back meanwhile.
   uint64_t Spent(const Principal& principal) {
@@ -123,6 +128,20 @@ TEST_F(GatewayAccessTest, TokensCountHoweverAnAnswerEnds) {
     } else {
       EXPECT_GT(spent, 0u);
     }
+  }
+}
+
+TEST_F(GatewayAccessTest, AnAnswerThatBeginsAgainCostsItsLongerTryAlone) {
+  for (const auto& [lost, whole] : {std::pair(100, 150), std::pair(150, 100)}) {
+    access_ = std::make_shared<GatewayAccess>();
+    ASSERT_FALSE(access_->Begin(Limited()).refused.has_value());
+    backend_.lost = {First(300), Tokens(lost)};
+    backend_.chunks = {First(300), Tokens(whole), Last(static_cast<uint32_t>(whole))};
+    Ask(Limited());
+    access_->End(Limited());
+    const uint64_t spent = Spent(Limited());
+    EXPECT_LE(spent, 450u);
+    EXPECT_GT(spent, 250u) << "as much comes back in twelve seconds";
   }
 }
 

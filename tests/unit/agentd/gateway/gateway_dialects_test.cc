@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/gateway.h"
+#include "agentd/gateway/token_request.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
 
@@ -170,6 +172,17 @@ TEST_F(GatewayDialectsTest, TokensAreCountedToldAndTakenBack) {
   EXPECT_EQ(told.body, R"({"count":2,"max_model_len":4096,"tokens":[72,105],"token_strs":null})");
   EXPECT_EQ(Ask("POST", "/detokenize", {{"model", "tiny"}, {"tokens", {72, 105}}}).body,
             R"({"prompt":"Hi"})");
+}
+
+TEST_F(GatewayDialectsTest, MoreIdsThanOneRequestMayHaveAre413) {
+  const auto answer_of = [&](size_t count) {
+    const std::vector<int> ids(count, 72);
+    return Ask("POST", "/detokenize", {{"model", "tiny"}, {"tokens", ids}});
+  };
+  EXPECT_EQ(answer_of(kTokensMax).status, 200);
+  const RawResponse refused = answer_of(kTokensMax + 1);
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find(std::to_string(kTokensMax)), std::string::npos) << refused.body;
 }
 
 TEST_F(GatewayDialectsTest, ARankThatAnswersInsteadIsNamed) {

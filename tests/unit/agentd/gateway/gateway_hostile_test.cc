@@ -65,6 +65,19 @@ TEST_F(HostileTest, HeadsThatAreTooLargeOrMalformed) {
   }
 }
 
+TEST_F(HostileTest, HeadsOfVeryManyFields) {
+  Start();
+  const auto with = [](int count) {
+    std::string head = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
+    for (int i = 0; i < count; ++i) head += "X:y\r\n";
+    return head + "\r\n";
+  };
+  EXPECT_EQ(Ask(with(100)).status, 200) << "more than browsers and proxies send";
+  const RawResponse refused = Ask(with(1000));
+  EXPECT_EQ(refused.status, 431);
+  EXPECT_EQ(ErrorCode(refused), "head_too_large");
+}
+
 TEST_F(HostileTest, BodiesWhoseLengthIsInDoubt) {
   Start();
   const std::string start =

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/gateway.h"
@@ -281,14 +284,29 @@ class GatewayKeysEnd : public GatewayKeysTest {
  protected:
   // A stream of "manual" whose first words have come.
   std::shared_ptr<FakeCall> Begin(RawHttpClient& client, const char* key, size_t index) {
+    return BeginWith(client, Sent(key), index);
+  }
+  std::shared_ptr<FakeCall> BeginWith(RawHttpClient& client, const std::string& headers,
+                                      size_t index) {
     client.Send(
         ChatPost(R"({"model":"manual","stream":true,"messages":[{"role":"user","content":"hi"}]})",
-                 Sent(key)));
+                 headers));
     auto call = backend_.WaitForCall(index);
     if (call == nullptr) return nullptr;
     call->Text("first");
     EXPECT_EQ(client.ReadHead().status, 200);
     return call;
+  }
+  // Lets its call end, and reads to the end.
+  static std::string Rest(RawHttpClient& client, FakeCall& call) {
+    call.Text("second");
+    call.Finish(v1::FINISH_REASON_STOP, 1, 2);
+    call.Done(absl::OkStatus());
+    std::string rest;
+    for (std::string more = "-"; !more.empty() && rest.find("[DONE]") == std::string::npos;) {
+      rest += more = client.ReadSome();
+    }
+    return rest;
   }
   static constexpr std::chrono::seconds kLimit{2};
 };
@@ -305,17 +323,87 @@ TEST_F(GatewayKeysEnd, StreamsUnderWayWhenItIsRevokedAndNoOthers) {
   access_->SetKeys(keys);
   EXPECT_TRUE(ended->WaitForCancel(kLimit));
   EXPECT_TRUE(revoked.WaitForClose());
-  goes_on->Text("second");
-  goes_on->Finish(v1::FINISH_REASON_STOP, 1, 2);
-  goes_on->Done(absl::OkStatus());
-  std::string rest;
-  while (rest.find("[DONE]") == std::string::npos) {
-    const std::string more = other.ReadSome();
-    ASSERT_FALSE(more.empty()) << rest;
-    rest += more;
-  }
-  EXPECT_NE(rest.find("second"), std::string::npos);
+  EXPECT_NE(Rest(other, *goes_on).find("second"), std::string::npos);
   EXPECT_FALSE(goes_on->cancelled());
+}
+
+using KeyChange = std::pair<std::string, std::function<void(v1::ApiKey*)>>;
+
+TEST_F(GatewayKeysEnd, AStreamThatItsKeyWouldNotOpenAnyMore) {
+  Start();
+  size_t calls = 0;
+  for (const auto& [name, change] : std::vector<KeyChange>{
+           {"rotated", [](auto* k) { k->set_secret_digest(KeyDigest(std::string(64, 'd'))); }},
+           {"without a secret", [](auto* k) { k->clear_secret_digest(); }},
+           {"another scope", [](auto* k) { k->set_scopes(0, "read"); }},
+           {"a tenant", [](auto* k) { k->set_tenant("law"); }},
+           {"other models", [](auto* k) { k->add_models("tiny"); }},
+           {"an access file's", [](auto* k) { k->set_has_access_file(true); }}}) {
+    access_->SetKeys(Keys());
+    RawHttpClient client(gateway_->port());
+    const auto call = Begin(client, kGood, calls++);
+    ASSERT_NE(call, nullptr) << name;
+    auto keys = Keys();
+    change(&keys[kGood]);
+    access_->SetKeys(keys);
+    EXPECT_TRUE(call->WaitForCancel(kLimit)) << name;
+    EXPECT_TRUE(client.WaitForClose()) << name;
+  }
+}
+
+TEST_F(GatewayKeysEnd, ButNoneThatItsKeyStillOpens) {
+  Start();
+  size_t calls = 0;
+  for (const auto& [name, change] : std::vector<KeyChange>{
+           {"one scope more", [](auto* k) { k->add_scopes("read"); }},
+           {"all scopes", [](auto* k) { k->set_scopes(0, "admin"); }},
+           {"its model", [](auto* k) { k->add_models("manual"); }},
+           {"a limit", [](auto* k) { k->set_requests_per_minute(1); }},
+           {"an end to come", [](auto* k) { k->set_expires_unix_ms(GatewayUnixMs() + 60'000); }},
+           {"a name", [](auto* k) { k->set_name("mine"); }}}) {
+    access_->SetKeys(Keys());
+    RawHttpClient client(gateway_->port());
+    const auto call = Begin(client, kGood, calls++);
+    ASSERT_NE(call, nullptr) << name;
+    auto keys = Keys();
+    change(&keys[kGood]);
+    access_->SetKeys(keys);
+    access_->CheckKeys();
+    EXPECT_NE(Rest(client, *call).find("second"), std::string::npos) << name;
+    EXPECT_FALSE(call->cancelled()) << name;
+  }
+}
+
+TEST_F(GatewayKeysEnd, AStreamWithoutAKeyWhenThereIsOne) {
+  Start(/*with_keys=*/false);
+  RawHttpClient client(gateway_->port());
+  const auto call = BeginWith(client, "", 0);
+  ASSERT_NE(call, nullptr);
+  access_->CheckKeys();
+  access_->SetKeys(Keys());
+  EXPECT_TRUE(call->WaitForCancel(kLimit));
+  EXPECT_TRUE(client.WaitForClose());
+}
+
+TEST_F(GatewayKeysEnd, AStreamOfTheLastKeyThatWasThere) {
+  Start();
+  RawHttpClient client(gateway_->port());
+  const auto call = Begin(client, kGood, 0);
+  ASSERT_NE(call, nullptr);
+  access_->SetKeys({});
+  EXPECT_TRUE(call->WaitForCancel(kLimit));
+  EXPECT_TRUE(client.WaitForClose());
+}
+
+// What a client sends where no keys are asked for is its own word.
+TEST_F(GatewayKeysTest, ThisMachinesClientsWithoutAKeyShareTheirTurns) {
+  Start(/*with_keys=*/false);
+  for (const char* sent : {"", "Authorization: Bearer sk-1\r\n", "x-api-key: sk-2\r\n"}) {
+    EXPECT_EQ(Ask(Chat("tiny", sent)).status, 200);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(backend_.WaitForCall(i)->request.fairness_key(), "/") << i;
+  }
 }
 
 TEST_F(GatewayKeysEnd, AWholeAnswerThatIsWaitedForToo) {

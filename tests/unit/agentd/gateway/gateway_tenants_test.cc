@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,7 @@
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "tests/unit/agentd/scope_table.h"
 
 namespace macrame::agentd {
 namespace {
@@ -22,12 +24,17 @@ constexpr char kAsker[] = "000000000001";      // infer and read, of no tenant
 constexpr char kLaw[] = "000000000002";        // infer and read, of the tenant law
 constexpr char kArtOrders[] = "000000000003";  // operate, of the tenant art
 constexpr char kOperator[] = "000000000004";
+constexpr char kAdmin[] = "000000000005";
+constexpr char kArtReads[] = "000000000006";  // read, of the tenant art
 
 // "law-chat" is the tenant law's; "loading" is everybody's, and its failure names law's.
 class TenantsBackend : public FakeBackend {
  public:
   std::vector<ServedModel> ListModels() override {
-    return {{"law-chat", 1, 4096, "law"}, {"narrow", 2, 4096}, {"tiny", 3, 4096}};
+    return {{"law-chat", 1, 4096, "law"},
+            {"narrow", 2, 4096},
+            {"tiny", 3, 4096},
+            {"art-chat", 4, 4096, "art"}};
   }
   std::map<std::string, std::string> Aliases() override {
     return {{"law-best", "law-chat"}, {"gone-best", "was-unloaded"}, {"open-best", "tiny"}};
@@ -64,6 +71,8 @@ class GatewayTenantsTest : public ::testing::Test {
     add(kLaw, {"infer", "read"}, "law");
     add(kArtOrders, {"operate"}, "art");
     add(kOperator, {"operate"}, "");
+    add(kAdmin, {"admin"}, "");
+    add(kArtReads, {"read"}, "art");
     auto access = std::make_shared<GatewayAccess>();
     access->SetKeys(keys);
     GatewayOptions options;
@@ -86,7 +95,16 @@ class GatewayTenantsTest : public ::testing::Test {
     options.metrics = [](const std::string&, const auto& reply) {
       reply({"text/plain",
              "# TYPE a gauge\na{model=\"law-chat\"} 1\na{model=\"tiny\"} 2\n"
-             "b{model_name=\"law-chat\",engine=\"0\"} 3\n"});
+             "b{model_name=\"law-chat\",engine=\"0\"} 3\n"
+             "# TYPE macrame_key_energy_tokens_total counter\n"
+             "macrame_key_energy_tokens_total{key=\"none\"} 4\n"
+             "macrame_key_energy_tokens_total{key=\"000000000001\"} 5\n"
+             "macrame_key_energy_tokens_total{key=\"000000000002\"} 6\n"
+             "macrame_key_energy_tokens_total{key=\"000000000003\"} 7\n"
+             "macrame_key_energy_tokens_total{key=\"000000000004\"} 8\n"
+             "macrame_key_energy_tokens_total{key=\"000000000005\"} 9\n"
+             "macrame_key_energy_tokens_total{key=\"000000000006\"} 10\n"
+             "a{model=\"art-chat\"} 11\nmacrame_node_up{node=\"mini\"} 1\n"});
     };
     options.give_order = [](const Orderer&, const ClusterOrder& order, const auto& done) {
       if (const auto* unload = std::get_if<v1::UnloadModelRequest>(&order)) {
@@ -185,6 +203,46 @@ TEST_F(GatewayTenantsTest, NoListAndNoErrorNamesOthersModels) {
       Send(kAsker, "POST", "/v1/completions", R"({"model":"narrow","prompt":"a"})");
   EXPECT_GE(failed.status, 400);
   EXPECT_FALSE(absl::StrContains(failed.body, "law")) << failed.body;
+}
+
+TEST_F(GatewayTenantsTest, FiguresAreToldAsTheTableSays) {
+  struct Reader {
+    const char* column;
+    const char* key;
+    const char* own_model;  // null: its tenant has none, or it has no tenant
+  };
+  constexpr Reader kReaders[] = {{"read of no tenant", kAsker, nullptr},
+                                 {"read of a tenant", kArtReads, "art-chat"},
+                                 {"operate of a tenant", kArtOrders, "art-chat"},
+                                 {"operate of no tenant", kOperator, nullptr},
+                                 {"admin", kAdmin, nullptr}};
+  const std::map<std::string, tests::ScopeRow> rows = tests::ReadScopeTable("figures");
+  ASSERT_EQ(rows.size(), 7u);
+  for (const Reader& reader : kReaders) {
+    const std::string page = Send(reader.key, "GET", "/metrics").body;
+    const auto tells = [&](const char* label, const std::string& value) {
+      return absl::StrContains(page, absl::StrCat("{", label, "=\"", value, "\"}"));
+    };
+    const auto holds = [&](const char* figures, bool is_told) {
+      const std::string& word = rows.at(figures).at(reader.column);
+      EXPECT_TRUE(word == "yes" || word == "no") << figures << " " << reader.column;
+      EXPECT_EQ(is_told, word == "yes") << figures << " " << reader.column << "\n" << page;
+    };
+    holds("of everybody's models", tells("model", "tiny"));
+    if (reader.own_model != nullptr) {
+      holds("of the own tenant's models", tells("model", reader.own_model));
+    } else {
+      EXPECT_EQ(rows.at("of the own tenant's models").at(reader.column), "none");
+    }
+    holds("of another tenant's models", tells("model", "law-chat"));
+    holds("of the own key", tells("key", reader.key));
+    // Those of its tenant too.
+    const char* other = reader.key == kArtReads ? kArtOrders : kArtReads;
+    holds("of other keys", tells("key", other));
+    holds("of other keys", tells("key", kLaw));
+    holds("of requests without a key", tells("key", "none"));
+    holds("of machines and gateways", tells("node", "mini"));
+  }
 }
 
 TEST_F(GatewayTenantsTest, ATenantsOrdersKnowNothingOfOthers) {

@@ -135,6 +135,41 @@ TEST_F(GatewayTest, AnErrorInMidStreamIsAnErrorObject) {
             std::string::npos);
 }
 
+TEST_F(GatewayTest, AnAnswerThatBeginsAgainIsToldOnce) {
+  Start();
+  RawHttpClient client(gateway_->port());
+  client.Send(ChatPost(Body("manual", false)));
+  auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  ASSERT_TRUE(call->CanBeginAgain());
+  v1::GenerateChunk first;
+  first.set_prompt_tokens(7);
+  first.set_text("half of ");
+  call->Chunk(first);
+  call->BeginAgain();
+  call->Progress(3, 7);
+  first.set_text("all of ");
+  call->Chunk(first);
+  call->Text("it");
+  call->Finish(v1::FINISH_REASON_STOP, 7, 3);
+  call->Done(absl::OkStatus());
+  const RawResponse response = client.ReadResponse();
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json answer = json::parse(response.body);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "all of it");
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 7);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 3);
+}
+
+TEST_F(GatewayTest, AStreamThatWasSentTextCantBeginAgain) {
+  Start();
+  RawHttpClient client(gateway_->port());
+  client.Send(ChatPost(Body("manual", true)));
+  auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  EXPECT_FALSE(call->CanBeginAgain());
+}
+
 TEST_F(GatewayTest, AClientThatLeavesCancelsWithin250Ms) {
   Start();
   for (const bool stream : {true, false}) {

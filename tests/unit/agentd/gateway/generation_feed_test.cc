@@ -128,6 +128,38 @@ TEST_F(GenerationFeedTest, PiecesComeInTheirOrderAndThenTheEnd) {
   EXPECT_TRUE(feed_->first_piece_at().has_value());
 }
 
+// The other answers of the request go on; of this one nothing of before is told or counted.
+TEST_F(GenerationFeedTest, AnAnswerThatBeginsAgainLosesWhatCameOfIt) {
+  GenerationFeed::Bounds bounds;
+  bounds.is_whole = true;
+  bounds.keeps_facts = true;
+  bounds.buffered_bytes = 10;
+  Start(2, bounds);
+  backend_.calls[0]->Say("taken");
+  Settle();
+  EXPECT_EQ(Next().chunk.text(), "taken");
+  backend_.calls[0]->Say("12345");
+  backend_.calls[1]->Say("other");
+  backend_.calls[0]->on_chunk.BeginAgain();
+  backend_.calls[0]->Say("anew");  // more than the bound, were the first still held
+  backend_.calls[0]->End();
+  backend_.calls[1]->End();
+  Settle();
+  EXPECT_EQ(Next().chunk.text(), "other");
+  const GenerationFeed::Event again = Next();
+  EXPECT_EQ(again.kind, EventKind::kAgain);
+  EXPECT_EQ(again.choice, 0u);
+  EXPECT_EQ(Next().chunk.text(), "anew");
+  EXPECT_EQ(Next().kind, EventKind::kDone);
+  EXPECT_EQ(Next().kind, EventKind::kDone);
+  EXPECT_EQ(backend_.calls[0]->cancels, 0);
+}
+
+TEST_F(GenerationFeedTest, OnlyWhereNothingWasSentAnAnswerMayBeginAgain) {
+  Start(1);
+  EXPECT_FALSE(backend_.calls[0]->on_chunk.can_begin_again());
+}
+
 TEST_F(GenerationFeedTest, ProgressIsNoFirstPiece) {
   Start(1);
   backend_.calls[0]->Tell(false);

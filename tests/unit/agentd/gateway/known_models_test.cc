@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -89,6 +92,40 @@ TEST(KnownModels, AMessageLosesOthersAndTextsTheirNames) {
   EXPECT_EQ(plan.evicted(0), "open");
 }
 
+TEST(KnownModels, WhoseANodeIsIsToldToItsTenantAndToWhoeverKnowsAll) {
+  for (const auto& [who, told] : std::vector<std::pair<Principal, std::string>>{
+           {With(kScopeRead), "another tenant"},
+           {With(kScopeRead | kScopeOperate, "art"), "another tenant"},
+           {With(kScopeRead, "law"), "law"},
+           {With(kScopeOperate), "law"},
+           {With(kScopeAdmin, "art"), "law"}}) {
+    v1::ClusterStatus status;
+    status.add_nodes()->mutable_marks()->set_tenant("law");
+    status.add_nodes();
+    KnownModels(who, Owners()).Filter(&status);
+    EXPECT_EQ(status.nodes(0).marks().tenant(), told);
+    EXPECT_FALSE(status.nodes(1).has_marks());
+  }
+}
+
+TEST(KnownModels, EvidenceAndListsOfNamesLoseOthersToo) {
+  v1::PlanResult plan;
+  *plan.mutable_failure() = MakeReason(reasons::kTransportUnavailable, "no way");
+  plan.mutable_failure()->set_evidence("rank 1 of law-chat (epoch 3): refused");
+  Reader().Filter(&plan);
+  EXPECT_EQ(plan.failure().evidence(), "rank 1 of another tenant's model (epoch 3): refused");
+  v1::ClusterStatus status;
+  *status.add_problems() = plan.failure();
+  status.mutable_problems(0)->set_evidence("law-chat#1 ended");
+  Reader().Filter(&status);
+  EXPECT_EQ(status.problems_size(), 0);
+  v1::PauseClusterResponse paused;
+  for (const char* name : {"law-chat", "open"}) paused.add_models(name);
+  Reader().Filter(&paused);
+  ASSERT_EQ(paused.models_size(), 1);
+  EXPECT_EQ(paused.models(0), "open");
+}
+
 TEST(KnownModels, ANameWithinAnotherIsAnother) {
   for (const char* text : {"law-chat2 is loaded", "my-law-chat", "org/law-chat", "law-chat/x",
                            "law-chat.v2", "law-chat:latest"}) {
@@ -137,6 +174,27 @@ TEST(KnownModels, MetricsLoseOthersSeriesInEachFormat) {
   EXPECT_EQ(told["metrics"][1]["name"], "c");
   const std::string latencies = R"({"span":1,"models":[{"model":"law-chat"},{"model":"open"}]})";
   EXPECT_EQ(Reader().FilterJson(latencies), R"({"span":1,"models":[{"model":"open"}]})");
+}
+
+// Also where no model is hidden.
+TEST(KnownModels, MetricsLoseOtherKeysSeriesInEachFormat) {
+  const std::string own = "0123456789ab";
+  const std::string page = absl::StrCat("# TYPE k gauge\nk{key=\"none\"} 1\nk{key=\"", own,
+                                        "\"} 2\nk{key=\"another\"} 3\n# EOF\n");
+  const std::string json = absl::StrCat(
+      R"({"metrics":[{"name":"k","samples":[{"labels":{"key":"none"},"value":1},)",
+      R"({"labels":{"key":")", own, R"("},"value":2},{"labels":{"key":"another"},"value":3}]}]})");
+  auto open = std::make_shared<ModelOwners>();
+  open->Take({{"open", ""}});
+  for (const auto& owners : {Owners(), std::shared_ptr<const ModelOwners>(open)}) {
+    const KnownModels reader(With(kScopeRead), owners);
+    EXPECT_EQ(reader.FilterMetrics(page),
+              absl::StrCat("# TYPE k gauge\nk{key=\"none\"} 1\nk{key=\"", own, "\"} 2\n# EOF\n"));
+    const auto told = nlohmann::json::parse(reader.FilterMetrics(json));
+    EXPECT_EQ(told["metrics"][0]["samples"].size(), 2u);
+    EXPECT_EQ(KnownModels(With(kScopeOperate), owners).FilterMetrics(page), page);
+    EXPECT_EQ(KnownModels(With(kScopeAdmin), owners).FilterMetrics(json), json);
+  }
 }
 
 TEST(KnownModels, WhatIsRememberedIsBounded) {

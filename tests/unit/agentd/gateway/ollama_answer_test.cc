@@ -126,5 +126,12 @@ TEST(OllamaAnswer, AModelSaysWhatItCan) {
   EXPECT_EQ(of(true, true), json({"completion", "tools", "thinking"}));
 }
 
+TEST(OllamaAnswer, AModelHasEveryFieldThatStrictReadersWant) {
+  const json shown = json::parse(OllamaModelBody({"tiny", 1'700'000'000, 4096}));
+  for (const char* field : {"modelfile", "parameters", "template", "modified_at"}) {
+    EXPECT_TRUE(shown.contains(field) && shown[field].is_string()) << field;
+  }
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -9,11 +9,12 @@
 namespace macrame::agentd {
 namespace {
 
-v1::GenerateRequest Of(const std::string& key, const std::string& more = "") {
+v1::GenerateRequest Of(const std::string& key, const std::string& more = "",
+                       const std::string& address = "") {
   auto parsed = ParseChatRequest(
       R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + more + "}", 32);
   v1::GenerateRequest request = std::get<ChatRequest>(parsed).generate;
-  SetTenant(AskerOfText(key), &request);
+  SetTenant(AskerOfText(key, address), &request);
   return request;
 }
 
@@ -45,8 +46,23 @@ TEST(Tenant, AUserHasTurnsOfItsOwnAndSharesItsTenantsCache) {
   const v1::GenerateRequest one = Of("a", R"(,"user":"u1")"), two = Of("a", R"(,"user":"u2")");
   EXPECT_NE(one.fairness_key(), two.fairness_key());
   EXPECT_EQ(one.cache_salt(), two.cache_salt());
-  EXPECT_NE(one.fairness_key(), Of("b", R"(,"user":"u1")").fairness_key());
   EXPECT_EQ(one.fairness_key(), Of("a", R"(,"safety_identifier":"u1")").fairness_key());
+}
+
+// What stands before the slash is whose turns they are.
+TEST(Tenant, WhereNoKeysAreAskedForTurnsAreTakenByAddress) {
+  const auto lane = [](const std::string& key, const std::string& more,
+                       const std::string& address) {
+    const std::string whole = Of(key, more, address).fairness_key();
+    EXPECT_NE(whole.find('/'), std::string::npos);
+    return whole.substr(0, whole.find('/'));
+  };
+  const std::string user = R"(,"user":"u1")";
+  EXPECT_EQ(lane("a", "", "10.0.0.7"), lane("b", user, "10.0.0.7"));
+  EXPECT_EQ(lane("", user, "10.0.0.7"), lane("b", "", "10.0.0.7"));
+  EXPECT_NE(lane("a", "", "10.0.0.7"), lane("a", "", "10.0.0.8"));
+  for (const char* key : {"", "a", "b"}) EXPECT_EQ(lane(key, user, ""), "") << "this machine";
+  EXPECT_NE(Of("a").cache_salt(), Of("b").cache_salt()) << "prefixes stay apart";
 }
 
 TEST(Tenant, WhatGoesOnIsShortAndHoldsNoKey) {

@@ -58,6 +58,25 @@ TEST(TokenRequest, IdsBecomeText) {
   EXPECT_EQ(read.prompt_token_ids_size(), 2);
 }
 
+TEST(TokenRequest, IdsAreCountedBeforeTheyAreRead) {
+  const auto body = [](size_t count, const char* end) {
+    std::string text = R"({"model":"tiny","tokens":[7)";
+    for (size_t i = 1; i < count; ++i) text += ",7";
+    return text + end;
+  };
+  EXPECT_EQ(Good(ParseDetokenizeRequest(body(kTokensMax, "]}"), 32)).prompt_token_ids_size(),
+            static_cast<int>(kTokensMax));
+  // Cut off: who reads first finds malformed JSON.
+  for (const char* end : {"]}", "", "],\"tokens\":[7]}"}) {
+    const Parsed read = ParseDetokenizeRequest(body(kTokensMax + 1, end), 32);
+    ASSERT_TRUE(std::holds_alternative<ApiError>(read)) << end;
+    const ApiError& error = std::get<ApiError>(read);
+    EXPECT_EQ(error.http_status, 413) << error.message;
+    EXPECT_EQ(error.param, "tokens");
+    EXPECT_NE(error.message.find(std::to_string(kTokensMax)), std::string::npos) << error.message;
+  }
+}
+
 TEST(TokenRequest, WhatCannotBeIsRefusedByName) {
   const std::pair<json, const char*> kRefused[] = {
       {{{"model", "tiny"}}, "'prompt' or 'messages'"},

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "tests/unit/fresh_folder.h"
@@ -40,6 +41,26 @@ TEST(SupportList, WhatIsSaidOfAMachineIsRead) {
   EXPECT_TRUE(list->entries(0).supported());
   EXPECT_FALSE(list->entries(1).supported());
   EXPECT_EQ(list->entries(1).mlx_version_min(), "");
+}
+
+// Triggers of "not tried again": what is known of a machine now, and since when.
+TEST(SupportList, TheOneThatIsShippedIsDatedAndKnowsTheChipsOfThunderbolt5) {
+  const v1::SupportList& list = ShippedSupportList();
+  EXPECT_GE(list.date(), "2026-11-28");
+  std::set<std::string> chips;
+  for (const v1::SupportEntry& entry : list.entries()) {
+    EXPECT_EQ(entry.subject(), "rdma");
+    EXPECT_FALSE(entry.source().empty()) << "where it is written";
+    EXPECT_FALSE(entry.os_version_min().empty());
+    EXPECT_FALSE(entry.chips().empty()) << "an entry without chips would speak for every Mac";
+    for (const std::string& chip : entry.chips()) {
+      if (entry.supported()) chips.insert(chip);
+    }
+  }
+  EXPECT_TRUE(chips.contains("Apple M4 Pro") && chips.contains("Apple M3 Ultra"));
+  for (const char* older : {"Apple M1 Ultra", "Apple M3 Max", "Apple M4", "Apple M5"}) {
+    EXPECT_FALSE(chips.contains(older)) << older;
+  }
 }
 
 TEST(SupportList, WhatCantBeReadIsNamedWithTheFile) {

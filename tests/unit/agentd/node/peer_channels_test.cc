@@ -23,6 +23,7 @@ struct Made {
   std::string tls_name;
   int credentials_set = 0;
   bool is_gone = false;
+  absl::Status calls_ended_as;
   std::vector<std::string> addresses;
 };
 
@@ -38,6 +39,7 @@ class NotingChannel final : public transport::PeerChannel {
     made_.addresses = std::move(addresses);
   }
   const std::vector<std::string>& addresses() const override { return made_.addresses; }
+  void EndCalls(const absl::Status& status) override { made_.calls_ended_as = status; }
 
  private:
   transport::CallHandle CallUnary(std::string_view, const google::protobuf::MessageLite&,
@@ -137,7 +139,8 @@ TEST_F(PeerChannelsTest, WhoIsRevokedIsNotCalledAnyMore) {
   channels_.For(kOne);
   channels_.For(kTwo);
   channels_.SetRevoked({kOne});
-  EXPECT_TRUE(made_.front().is_gone) << "calls under way end";
+  EXPECT_TRUE(made_.front().is_gone);
+  EXPECT_TRUE(absl::IsUnavailable(made_.front().calls_ended_as));
   EXPECT_FALSE(made_.back().is_gone);
   EXPECT_EQ(channels_.For(kOne), nullptr);
   EXPECT_FALSE(channels_.SetAddresses(kOne, {Address("10.0.0.1")}, 4711));
@@ -151,10 +154,13 @@ TEST_F(PeerChannelsTest, AForgottenNodeGetsANewChannel) {
   channels_.For(kOne);
   channels_.Forget(kOne);
   EXPECT_TRUE(made_.front().is_gone);
+  EXPECT_TRUE(absl::IsUnavailable(made_.front().calls_ended_as))
+      << "who waits for its answer is told";
   channels_.Forget(kTwo);
   EXPECT_NE(channels_.For(kOne), nullptr);
   channels_.Clear();
   EXPECT_TRUE(made_.back().is_gone);
+  EXPECT_TRUE(made_.back().calls_ended_as.ok()) << "by then nobody is there to be told";
   EXPECT_NE(channels_.For(kOne), nullptr);
 }
 

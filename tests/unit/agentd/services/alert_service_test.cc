@@ -32,7 +32,7 @@ class AlertServiceTest : public sim::AskedAgents {
     services_[at] = std::make_unique<AlertService>(
         AlertService::Parts{agent.dispatcher, agent.election, agent.reporter, agent.self,
                             [this, at] { return own_[at]; }},
-        "https://hooks.example.com/T0/secret", [this, at](std::string text, const auto& done) {
+        url_, [this, at](std::string text, const auto& done) {
           posted_[at].push_back(json::parse(text));
           done(delivery_);
         });
@@ -63,6 +63,7 @@ class AlertServiceTest : public sim::AskedAgents {
   std::map<int, std::vector<json>> posted_;
   std::map<int, std::vector<v1::Reason>> own_;
   absl::Status delivery_ = absl::OkStatus();
+  std::string url_ = "https://hooks.example.com/T0/secret";
 };
 
 TEST_F(AlertServiceTest, ADeadNodeIsToldOnceByTheCoordinatorAloneAndItsReturnOnce) {
@@ -147,6 +148,19 @@ TEST_F(AlertServiceTest, WhatCantBeDeliveredIsAProblemWithoutTheSecretOfItsUrl) 
   sim().StartAll();
   Pass(60'000);
   EXPECT_EQ(services_[at]->trouble().code(), "") << "the next one came through";
+}
+
+TEST_F(AlertServiceTest, AQueryRightBehindTheHostIsSecretToo) {
+  url_ = "https://hooks.example.com:8443?token=secret/x";
+  BeginWithAlerts(2);
+  delivery_ = absl::UnavailableError("connection refused");
+  const int at = Leader();
+  Crash(Follower());
+  Pass(25'000);
+  const v1::Reason trouble = services_[at]->trouble();
+  EXPECT_THAT(trouble.message(), HasSubstr("https://hooks.example.com:8443: connection refused"));
+  EXPECT_THAT(trouble.ShortDebugString(), Not(HasSubstr("token")));
+  EXPECT_THAT(trouble.ShortDebugString(), Not(HasSubstr("secret")));
 }
 
 TEST_F(AlertServiceTest, WithoutAWebhookNobodyLooks) {

@@ -145,6 +145,26 @@ TEST_F(CallerViewTest, AReaderIsToldNothingOfOthersModels) {
   }
 }
 
+TEST_F(CallerViewTest, AStreamUnderWayTellsNoMoreThanItsKeyMayKnowNow) {
+  BeginWithTenant();
+  v1::WatchStatusRequest often;
+  often.set_interval_ms_max(1000);
+  for (const int at : LeaderAndFollower()) {
+    WriteKey(kAdmin, "admin");
+    sim().RunFor(2000);
+    const auto watched = StartAs(WithFile(kAdmin), at, kWatchStatus, often);
+    sim().RunFor(2000);
+    ASSERT_FALSE(watched->messages.empty());
+    EXPECT_THAT(watched->messages.back().DebugString(), HasSubstr("law-chat"));
+    WriteKey(kAdmin, "read");
+    sim().RunFor(3000);
+    const size_t told = watched->messages.size();
+    sim().RunFor(3000);
+    ASSERT_GT(watched->messages.size(), told);
+    EXPECT_THAT(watched->messages.back().DebugString(), Not(HasSubstr("law-")));
+  }
+}
+
 TEST_F(CallerViewTest, WhatIsGoneIsToldOfToThoseAloneWhoKnewOfIt) {
   BeginWithTenant();
   for (const char* name : {"law-chat", "m0"}) {
@@ -159,6 +179,34 @@ TEST_F(CallerViewTest, WhatIsGoneIsToldOfToThoseAloneWhoKnewOfIt) {
     EXPECT_THAT(events->DebugString(), HasSubstr("was unloaded"));
     EXPECT_THAT(AllThatIsRead(kReader, at), Not(HasSubstr("law-")));
     EXPECT_THAT(AllThatIsRead(kOperator, at), HasSubstr("law-chat"));
+  }
+}
+
+// "m0" had a rank there, and leaves; what is said of that is everybody's.
+TEST_F(CallerViewTest, ANodeOfAnotherTenantsIsNamedByNoNameOfTheTenant) {
+  Begin(3);
+  WriteKey(kReader, "read");
+  WriteKey(kOperator, "operate");
+  sim().RunFor(1000);
+  for (const int of : {0, 1}) {
+    v1::MarkNodeRequest request;
+    request.set_node_id(id(of).value());
+    request.set_tenant("law-firm");
+    ASSERT_TRUE(Ask(Leader(), kMarkNode, request).ok());
+  }
+  sim().RunFor(8000);
+  v1::PlanModelRequest request;
+  request.set_name_or_path("m1");
+  request.mutable_placement()->set_world_size(1);
+  for (const int at : LeaderAndFollower()) {
+    const std::string told = AllThatIsRead(kReader, at);
+    EXPECT_THAT(told, Not(HasSubstr("law-")));
+    EXPECT_THAT(told, HasSubstr("\"another tenant\"")) << "that it is dedicated is seen";
+    const auto plan = AskWith(kReader, at, kPlanModel, request);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(plan->DebugString(), Not(HasSubstr("law-")));
+    EXPECT_THAT(plan->DebugString(), HasSubstr("is dedicated to a tenant"));
+    EXPECT_THAT(AllThatIsRead(kOperator, at), HasSubstr("\"law-firm\""));
   }
 }
 

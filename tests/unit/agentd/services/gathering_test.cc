@@ -8,6 +8,7 @@
 #include <random>
 
 #include "agentd/base/rpc_methods.h"
+#include "proto/reasons.h"
 #include "tests/unit/agentd/fake_peers.h"
 
 namespace macrame::agentd {
@@ -34,7 +35,7 @@ class GatheringTest : public ::testing::Test {
     auto asked = std::make_shared<Asked>();
     v1::ListEventsRequest request;
     request.set_since_unix_ms(7);
-    gatherings_.Ask(
+    AskEach(
         channels_, nodes, kListEvents, request, seconds(3),
         [asked](const NodeId& node, Answer answer) {
           asked->took_after_done |= asked->done > 0;
@@ -46,11 +47,6 @@ class GatheringTest : public ::testing::Test {
         });
     return asked;
   }
-  // As the agent does it when a member is forgotten.
-  void LoseChannel(const NodeId& node) {
-    gatherings_.NoteGone(node);
-    channels_.Forget(node);
-  }
   static std::set<NodeId> Nodes(std::string_view digits) {
     std::set<NodeId> nodes;
     for (const char digit : digits) nodes.insert(IdOf(digit));
@@ -59,7 +55,6 @@ class GatheringTest : public ::testing::Test {
 
   tests::FakePeers peers_;
   PeerChannels channels_{peers_.Maker()};
-  Gatherings gatherings_;
 };
 
 TEST_F(GatheringTest, WhereNobodyIsAskedItEndsAtOnce) {
@@ -106,7 +101,7 @@ TEST_F(GatheringTest, WhereNobodyCanBeCalledItEndsAllTheSame) {
 TEST_F(GatheringTest, ANodeThatIsForgottenMeanwhileIsNotWaitedFor) {
   const auto asked = Ask(Nodes("bc"));
   const auto other = Ask(Nodes("c"));
-  LoseChannel(IdOf('c'));
+  channels_.Forget(IdOf('c'));
   EXPECT_EQ(asked->done, 0);
   EXPECT_EQ(other->done, 1) << "each that waits for it";
   peers_.To(IdOf('b')).front()->Answer(v1::ListEventsResponse());
@@ -117,7 +112,7 @@ TEST_F(GatheringTest, ANodeThatIsForgottenMeanwhileIsNotWaitedFor) {
 TEST_F(GatheringTest, ANodeThatAnsweredAndGoesThenChangesNothing) {
   const auto asked = Ask(Nodes("bc"));
   peers_.To(IdOf('c')).front()->Answer(v1::ListEventsResponse());
-  LoseChannel(IdOf('c'));
+  channels_.Forget(IdOf('c'));
   ASSERT_THAT(asked->taken[IdOf('c')], SizeIs(1));
   EXPECT_TRUE(asked->taken[IdOf('c')].front().ok());
   EXPECT_EQ(asked->done, 0);
@@ -126,7 +121,7 @@ TEST_F(GatheringTest, ANodeThatAnsweredAndGoesThenChangesNothing) {
 TEST_F(GatheringTest, WhatEndsMayAskAnew) {
   std::shared_ptr<Asked> second;
   const auto first = Ask(Nodes("b"), [&] { second = Ask(Nodes("c")); });
-  LoseChannel(IdOf('b'));
+  channels_.Forget(IdOf('b'));
   EXPECT_EQ(first->done, 1);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(second->done, 0);
@@ -159,13 +154,13 @@ TEST_F(GatheringTest, EachNodeCountsOnceAndTheEndComesOnce) {
         sizes.push_back(nodes.size());
         gatherings.push_back(Ask(nodes));
       } else if (what == 1) {
-        LoseChannel(IdOf(all[dice() % all.size()]));
+        channels_.Forget(IdOf(all[dice() % all.size()]));
       } else if (!open.empty()) {
         tests::PeerCall& call = *open[dice() % open.size()];
         what == 2 ? call.Answer(v1::ListEventsResponse()) : call.End(absl::AbortedError("no"));
       }
     }
-    for (const char node : all) LoseChannel(IdOf(node));
+    for (const char node : all) channels_.Forget(IdOf(node));
     for (size_t at = 0; at < gatherings.size(); ++at) {
       EXPECT_EQ(gatherings[at]->done, 1);
       EXPECT_FALSE(gatherings[at]->took_after_done);

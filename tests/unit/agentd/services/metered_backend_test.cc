@@ -49,14 +49,17 @@ class MeteredBackendTest : public ::testing::Test {
         std::make_unique<MeteredBackend>(behind_, registry_, std::make_shared<LatencyHistory>(),
                                          clock_, is_told ? on_used : nullptr);
   }
-  void Start(const std::string& model = "m", bool tokenize = false) {
+  void Start(const std::string& model = "m", bool tokenize = false, bool is_whole = false) {
     v1::GenerateRequest request;
     request.set_deployment(model);
     request.set_fairness_key("digest/user");
     if (tokenize) request.mutable_tokenize();
-    backend_->StartGenerate(
-        request, [this](const v1::GenerateChunk&) { ++chunks_; },
-        [this](const absl::Status& status) { ended_.push_back(status); });
+    backend_->StartGenerate(request,
+                            is_whole
+                                ? ChunkCallback([this](const v1::GenerateChunk&) { ++chunks_; },
+                                                [this] { ++begun_again_; })
+                                : ChunkCallback([this](const v1::GenerateChunk&) { ++chunks_; }),
+                            [this](const absl::Status& status) { ended_.push_back(status); });
   }
   void Chunk(int tokens, uint32_t prompt = 0, uint32_t cached = 0) {
     v1::GenerateChunk chunk;
@@ -85,6 +88,7 @@ class MeteredBackendTest : public ::testing::Test {
   std::vector<UsedRequest> used_;
   std::unique_ptr<MeteredBackend> backend_;
   int chunks_ = 0;
+  int begun_again_ = 0;
   std::vector<absl::Status> ended_;
 };
 
@@ -116,6 +120,47 @@ TEST_F(MeteredBackendTest, WhatARequestTookIsToldAtItsEnd) {
   EXPECT_EQ(used_[0].tokens.prompt, 60u) << "what was in the cache cost nothing";
   EXPECT_EQ(used_[0].tokens.generated, 5u);
   EXPECT_EQ(used_[0].begun, begun);
+}
+
+// The gang that had it was lost: its prompt and its first tokens come once more.
+TEST_F(MeteredBackendTest, WhatComesAgainIsCountedOnce) {
+  Start("m", /*tokenize=*/false, /*is_whole=*/true);
+  Chunk(1, 100, 40);
+  Chunk(4);
+  clock_.AdvanceBy(kUseToldEach);
+  Chunk(1);
+  behind_.chunk.BeginAgain();
+  EXPECT_EQ(begun_again_, 1);
+  Chunk(1, 100, 0);
+  Chunk(2);
+  EXPECT_EQ(Told(), (std::pair<uint64_t, uint64_t>(60, 6)));
+  Chunk(5);
+  v1::GenerateChunk last;
+  last.set_finish_reason(v1::FINISH_REASON_STOP);
+  last.set_completion_tokens(8);
+  behind_.chunk(last);
+  behind_.done(absl::OkStatus());
+  EXPECT_EQ(Told(), (std::pair<uint64_t, uint64_t>(60, 8)));
+  EXPECT_THAT(Page(), HasSubstr("vllm:prompt_tokens_total{model_name=\"m\"} 100\n"));
+  EXPECT_THAT(Page(), HasSubstr("vllm:generation_tokens_total{model_name=\"m\"} 8\n"));
+  EXPECT_THAT(Page(), HasSubstr("vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1\n"));
+  EXPECT_THAT(Page(), HasSubstr("vllm:inter_token_latency_seconds_count{model_name=\"m\"} 7\n"));
+}
+
+TEST_F(MeteredBackendTest, AnAnswerThatIsShorterTheSecondTimeTakesNothingBack) {
+  Start("m", /*tokenize=*/false, /*is_whole=*/true);
+  Chunk(50, 10);
+  clock_.AdvanceBy(kUseToldEach);
+  Chunk(1);
+  behind_.chunk.BeginAgain();
+  Chunk(3, 10);
+  behind_.done(absl::OkStatus());
+  EXPECT_EQ(Told(), (std::pair<uint64_t, uint64_t>(10, 51)));
+}
+
+TEST_F(MeteredBackendTest, WhoCantBeginAgainIsNotToldTo) {
+  Start();
+  EXPECT_FALSE(behind_.chunk.can_begin_again());
 }
 
 TEST_F(MeteredBackendTest, WhatTookNothingIsNotTold) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,10 +56,14 @@ class RoutedCallTest : public ::testing::Test {
   }
 
   void Ask(const std::string& model = "m", const v1::ModelProfile* profile = nullptr,
-           bool is_traced = false) {
+           bool is_traced = false, bool is_whole = false) {
     v1::GenerateRequest request;
     request.set_timings(is_traced);
     request.set_deployment(model);
+    const std::function<void()> begin_again = [this] {
+      text_.clear();
+      ++begun_again_;
+    };
     call_ = std::make_shared<RoutedCall>(
         dispatcher_, entries_,
         [this](const NodeId& node, const v1::GenerateRequest& sent, RoutedCall::ChunkCallback chunk,
@@ -66,13 +71,18 @@ class RoutedCallTest : public ::testing::Test {
           sent_.push_back({node, std::move(chunk), std::move(done), sent.max_tokens()});
           return transport::CallHandle([this] { ++cancelled_; });
         },
-        request, [this](const v1::GenerateChunk& chunk) { text_ += chunk.text(); },
+        request,
+        ChunkCallback([this](const v1::GenerateChunk& chunk) { text_ += chunk.text(); },
+                      is_whole ? begin_again : nullptr),
         [this](const absl::Status& status) {
           ASSERT_FALSE(ended_.has_value()) << "told twice";
           ended_ = status;
         });
     call_->Start(profile);
   }
+
+  // By a client that does not stream: it is sent nothing before the end.
+  void AskWhole() { Ask("m", nullptr, /*is_traced=*/false, /*is_whole=*/true); }
 
   void Answer(size_t attempt, const std::string& text) {
     v1::GenerateChunk chunk;
@@ -100,8 +110,13 @@ class RoutedCallTest : public ::testing::Test {
   std::vector<Sent> sent_;
   int cancelled_ = 0;
   std::string text_;
+  int begun_again_ = 0;
   std::optional<absl::Status> ended_;
 };
+
+absl::Status Killed() {
+  return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_KILLED", "rank 0 was killed");
+}
 
 TEST_F(RoutedCallTest, AModelThatNobodyWantsIsNotFoundAtOnce) {
   Ask("other");
@@ -288,6 +303,149 @@ TEST_F(RoutedCallTest, AnAnswerThatHasBegunEndsWithItsNode) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_TRUE(absl::IsUnavailable(*ended_));
   EXPECT_EQ(ReasonOf(*ended_).code(), "GANG_LOST_NODE");
+  EXPECT_EQ(cancelled_, 1);
+}
+
+// --- clients that don't stream -------------------------------------------------------------------
+
+TEST_F(RoutedCallTest, AWholeAnswerIsAskedForAgainWhenItsGangIsLostUnderWay) {
+  for (const char* code : {"RANK_EXITED", "RANK_KILLED", "RANK_STALLED", "ENGINE_FAILED",
+                           "GANG_LOST_NODE", "PEER_LOST", "NOT_READY", "ENTRY_UNREACHABLE"}) {
+    SCOPED_TRACE(code);
+    sent_.clear();
+    ended_.reset();
+    text_.clear();
+    begun_again_ = 0;
+    Place(kFirst, 1);
+    AskWhole();
+    dispatcher_.AdvanceBy(seconds(60));
+    Answer(0, "half ");
+    sent_.at(0).done(ReasonStatus(absl::StatusCode::kUnavailable, code, "it is gone"));
+    EXPECT_FALSE(ended_.has_value());
+    Place(kSecond, 2);
+    for (size_t i = 1; i < 30; ++i) {  // for three seconds it is being brought up again
+      dispatcher_.AdvanceBy(kEntryRetryPause);
+      ASSERT_EQ(sent_.size(), i + 1);
+      sent_[i].done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY", "loading"));
+    }
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+    EXPECT_EQ(Asked().back(), kSecond);
+    Answer(0, "late ");  // of the first one
+    Answer(sent_.size() - 1, "all of ");
+    Answer(sent_.size() - 1, "it");
+    sent_.back().done(absl::OkStatus());
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_TRUE(ended_->ok()) << *ended_;
+    EXPECT_EQ(text_, "all of it");
+    EXPECT_EQ(begun_again_, 1);
+  }
+}
+
+TEST_F(RoutedCallTest, AWholeAnswerGoesToTheNewGangWhenItsNodeIsDeadOrTheEpochMovedOn) {
+  for (const bool is_dead : {true, false}) {
+    sent_.clear();
+    ended_.reset();
+    Place(kFirst, 1);
+    AskWhole();
+    Answer(0, "half");
+    Place(kSecond, 2);
+    if (is_dead) {
+      call_->NoteDead(kFirst);
+    } else {
+      call_->NoteStateChanged();
+      dispatcher_.AdvanceBy(kMovedOnGrace - milliseconds(10));
+      EXPECT_EQ(sent_.size(), 1u) << "it has time to come to its end";
+      dispatcher_.AdvanceBy(milliseconds(20));
+    }
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+    EXPECT_THAT(Asked(), ElementsAre(kFirst, kSecond));
+    Answer(1, "whole");
+    sent_[1].done(absl::OkStatus());
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_TRUE(ended_->ok()) << *ended_;
+    EXPECT_EQ(text_, "whole");
+  }
+}
+
+TEST_F(RoutedCallTest, AWholeAnswerThatEndsItsGangsIsAskedForTwiceAtTheMost) {
+  for (const absl::Status& lost :
+       {Killed(), ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY", "stopping")}) {
+    sent_.clear();
+    ended_.reset();
+    Place(kFirst, 1);
+    AskWhole();
+    Answer(0, "x");
+    sent_[0].done(lost);
+    Place(kSecond, 2);
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+    ASSERT_EQ(sent_.size(), 2u);
+    Answer(1, "x");
+    sent_[1].done(lost);
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_EQ(ReasonOf(*ended_).code(), ReasonOf(lost).code());
+    dispatcher_.AdvanceBy(kEntryWaitMax);
+    EXPECT_EQ(sent_.size(), 2u);
+  }
+}
+
+TEST_F(RoutedCallTest, AWholeAnswerIsNotAskedForAgainAfterARefusalOrByWhoLeft) {
+  Place(kFirst, 1);
+  AskWhole();
+  Answer(0, "x");
+  sent_[0].done(
+      ReasonStatus(absl::StatusCode::kInvalidArgument, "STRUCTURE_REFUSED", "no such schema"));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ReasonOf(*ended_).code(), "STRUCTURE_REFUSED");
+  EXPECT_EQ(begun_again_, 0);
+
+  ended_.reset();
+  AskWhole();
+  Answer(1, "x");
+  call_->Cancel();
+  dispatcher_.RunPosted();
+  sent_[1].done(Killed());
+  dispatcher_.AdvanceBy(kEntryWaitMax);
+  EXPECT_EQ(sent_.size(), 2u);
+  EXPECT_TRUE(ended_.has_value());
+}
+
+TEST_F(RoutedCallTest, AWholeAnswerWaitsNoLongerForANewGangThanAnyOther) {
+  Place(kFirst, 1);
+  AskWhole();
+  Answer(0, "x");
+  v1::GangRecord none;
+  none.set_deployment("m");
+  none.set_epoch(1);
+  Put(GangKey("m"), none.SerializeAsString());
+  sent_[0].done(Killed());
+  dispatcher_.AdvanceBy(kEntryWaitMax - milliseconds(200));
+  EXPECT_FALSE(ended_.has_value());
+  dispatcher_.AdvanceBy(milliseconds(400));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(*ended_)) << *ended_;
+  EXPECT_EQ(sent_.size(), 1u);
+}
+
+TEST_F(RoutedCallTest, TheLimitOfAnAnswerHoldsOverAllItsTries) {
+  Place(kFirst, 1);
+  AskWhole();
+  Answer(0, "x");
+  dispatcher_.AdvanceBy(kGenerateLimit);
+  sent_[0].done(ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE", "too long"));
+  EXPECT_TRUE(ended_.has_value()) << "no second two hours";
+
+  ended_.reset();
+  AskWhole();
+  Answer(1, "x");
+  dispatcher_.AdvanceBy(kGenerateLimit - seconds(60));
+  sent_[1].done(Killed());
+  Place(kSecond, 2);
+  dispatcher_.AdvanceBy(kEntryRetryPause);
+  ASSERT_EQ(sent_.size(), 3u);
+  Answer(2, "y");
+  dispatcher_.AdvanceBy(seconds(61));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(*ended_)) << *ended_;
   EXPECT_EQ(cancelled_, 1);
 }
 

@@ -211,17 +211,15 @@ TEST_F(VerifyServiceTest, AReadingThatFailsInTheMiddleLeavesNoFiles) {
 TEST_F(VerifyServiceTest, ANodeThatIsForgottenMeanwhileEndsWithItsName) {
   Meet("bc");
   const Heard heard = Verify("m", "bc");
-  service_->NoteGone(IdOf('b'));
   node_.channels.Forget(IdOf('b'));
   EXPECT_FALSE(heard->end.has_value());
-  service_->NoteGone(IdOf('c'));
   node_.channels.Forget(IdOf('c'));
   ASSERT_TRUE(heard->end.has_value());
   for (const v1::NodeModelFiles& files : heard->messages.back().nodes()) {
     EXPECT_EQ(files.failure().code(), reasons::kEntryUnreachable);
     EXPECT_EQ(files.failure().node_id(), files.node_id());
   }
-  service_->NoteGone(IdOf('c'));
+  node_.channels.Forget(IdOf('c'));
   EXPECT_EQ(heard->messages.size(), 1u) << "the end comes once";
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 namespace macrame::cli {
 namespace {
 
@@ -60,9 +63,6 @@ TEST(Redaction, AHeaderWithQuotesOfItsOwnGoesWhole) {
 
 TEST(Redaction, SecretsGoAndTheRestStays) {
   EXPECT_EQ(Redacted("api_key: abcdefgh1234\nport: 8000\n"), "api_key: [redacted]\nport: 8000\n");
-  EXPECT_EQ(Redacted("{\"password\": \"correct horse\", \"a\": 1}"),
-            "{\"password\": \"correct horse\", \"a\": 1}")
-      << "words of a sentence are no secret";
   EXPECT_EQ(Redacted("{\"secret\": \"0123456789abcdef\", \"a\": 1}"),
             "{\"secret\": \"[redacted]\", \"a\": 1}");
   EXPECT_EQ(Redacted("Authorization: Bearer sk-0123456789abcdef"),
@@ -73,9 +73,102 @@ TEST(Redaction, SecretsGoAndTheRestStays) {
             "made [redacted] today");
 }
 
+// Each text holds S3CR with more around it, which nothing may keep.
+TEST(Redaction, NoSecretSurvives) {
+  for (const std::string text : {
+           // URLs.
+           "https://hooks.example?token=S3CR",
+           "posts go to https://hooks.example/T0/S3CR, and then",
+           "https://hooks.example#S3CR",
+           "alert_webhook: https://a.example/x, https://b.example/S3CR",
+           "told https://a.example/S3CR,https://b.example?S3CR;https://c.example/S3CR",
+           "from https://ada:S3CR@hub.example/x",
+           "from https://S3CR@hub.example",
+           "from https://ada:S3CR/x@hub.example/x",
+           "from https://ada:12/S3CR@hub.example/x",
+           // Values that look like paths, and short ones.
+           "password: /S3CR",
+           "password: /home/S3CR",
+           "api_key: /S3CR+x/y==",
+           "token=~S3CR",
+           "token: ~/S3CR",
+           "password: S3CR",
+           "secret=S3CR",
+           "{\"token\":\"S3CR\"}",
+           "pwd: 'S3CR'",
+           "--password S3CR --port 1",
+           // Several words.
+           "{\"password\": \"correct S3CR\", \"a\": 1}",
+           "password: correct horse S3CR",
+           "password: a,S3CR:x=1",
+           "[info] passphrase: correct horse S3CR",
+           // Headers.
+           "x-api-key: S3CR",
+           "X-Api-Key: \"S3CR\"",
+           "-H 'x-api-key: S3CR'",
+           "xApiKey=S3CR",
+           "Authorization: Basic dXNlS3CR",
+           "proxy-authorization: Basic dXNlS3CR",
+           "[\"authorization\",\"Basic dXNlS3CR\"]",
+           "answered to Basic dXNlS3CR=",
+           "Cookie: a=b; session=S3CR",
+           // Our keys.
+           "bad key:mk-0123456789ab-S3CR",
+           "(mk-0123456789ab-S3CR)",
+           "mk-0123456789abcdef,mk-0123456789ab-S3CR",
+           "/mk-0123456789ab-S3CR/",
+           "hf_0123456789S3CR",
+           // JSON.
+           "{\"api_keys\":[\"a\",\"S3CR\"],\"a\":1}",
+           "{\"secrets\":{\"a\":{\"b\":\"S3CR\"}}}",
+           "{\n  \"api_keys\": [\n    \"a]\",\n    \"S3CR\"\n  ]\n}",
+           "{\n  \"secrets\": {\n    \"a\": \"S3CR\"\n  }\n}",
+           "{\"text\":\"api_keys:\\n  - S3CR\"}",
+           "{\"password\":1234,\"token\":\"S3CR\"}",
+           // YAML.
+           "api_keys:\n  - a\n  - S3CR\nport: 1",
+           "api_keys:\n- a\n\n- S3CR\nport: 1",
+           "api_keys: [a, S3CR]",
+           "api_keys: [a,\n  S3CR]",
+           "password: |\n  first\n\n  S3CR\nport: 1",
+           "password: >-  # folded\n  S3CR",
+           "password: | S3CR",
+           "- token: |2\n    S3CR\n  port: 1",
+           "- token: first\n    S3CR",
+           "password: \"first\n  S3CR\"",
+           "secrets:\n  a: S3CR\n  b:\n    - S3CR",
+           "{password: S3CR, port: 1}",
+       }) {
+    const std::string redacted = Redacted(text);
+    EXPECT_EQ(redacted.find("S3CR"), std::string::npos) << text << "\n-> " << redacted;
+    EXPECT_EQ(Redacted(redacted), redacted) << text;
+  }
+}
+
+TEST(Redaction, WhatStandsAroundASecretStays) {
+  const std::pair<std::string, std::string> kTexts[] = {
+      {"https://ada:pw@hub.example:8443/x?y", "https://[redacted]@hub.example:8443/[redacted]"},
+      {"https://hooks.example?token=a failed", "https://hooks.example/[redacted] failed"},
+      {"gets http://127.0.0.1:8000/v1/models, and", "gets http://127.0.0.1:8000/v1/models, and"},
+      {"{password: abc, port: 1}", "{password: [redacted], port: 1}"},
+      {"{\"password\":1234,\"port\":1}", "{\"password\":\"[redacted]\",\"port\":1}"},
+      {"{\"api_keys\": [\"a\", \"b\"], \"port\": 1}",
+       "{\"api_keys\": \"[redacted]\", \"port\": 1}"},
+      {"{\n  \"api_keys\": [\n    \"a\",\n    \"b\"\n  ],\n  \"port\": 1\n}",
+       "{\n  \"api_keys\": [\n    \"[redacted]\",\n    \"[redacted]\"\n  ],\n  \"port\": 1\n}"},
+      {"api_keys:\n  - a\n  - b\nport: 1", "api_keys:\n  - [redacted]\n  - [redacted]\nport: 1"},
+      {"- token: |\n    a\n  port: 1", "- token: |\n    [redacted]\n  port: 1"},
+      {"password: a\nport: 1", "password: [redacted]\nport: 1"}};
+  for (const auto& [text, redacted] : kTexts) EXPECT_EQ(Redacted(text), redacted);
+}
+
 TEST(Redaction, PathsSwitchesAndCountsAreNoSecrets) {
   for (const char* line :
-       {"cluster_secret_file: \"/root/.macrame/cluster.secret\"", "prompt_tokens: 12",
+       {"gateway_tls_key: /etc/macrame/key.pem", "gateway_tls_key: \"/models/tls/own.pem\"",
+        "ssh_key: ~/.ssh/id_ed25519", "cluster_secret: /root/.macrame/cluster.secret",
+        "{\"tokens\":[72, 105],\"prompt_tokens\":12}", "bytes_per_token: 12", "secrets: {}",
+        "api_key: null", "{\"has_token\":true}", "tasks of disk-0123456789", "basic words only",
+        "cluster_secret_file: \"/root/.macrame/cluster.secret\"", "prompt_tokens: 12",
         "completion_tokens_total=123456", "secret: no", "\"node_id\": \"0123456789abcdef0123\""}) {
     EXPECT_EQ(Redacted(line), line);
   }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <tuple>
 
 #include "tests/unit/discovery/mutation.h"
 
@@ -87,6 +88,31 @@ TEST(Interfaces, KindsFromNetworksetup) {
   EXPECT_EQ(air.at("en2"), v1::INTERFACE_KIND_THUNDERBOLT);
   EXPECT_EQ(air.at("en6"), v1::INTERFACE_KIND_ETHERNET);
   EXPECT_TRUE(ParseHardwarePorts("").empty());
+}
+
+// Names are in the system's language or people's own; what a Mac calls bridge0 is not.
+TEST(Interfaces, KindsFromNetworksetupInOtherLanguages) {
+  const std::tuple<const char*, const char*, v1::InterfaceKind> ports[] = {
+      {"WLAN", "en1", v1::INTERFACE_KIND_WIFI},
+      {"USB 10/100/1000 LAN", "en7", v1::INTERFACE_KIND_ETHERNET},
+      {"Thunderbolt-Bridge", "bridge0", v1::INTERFACE_KIND_BRIDGE},
+      {"Pont Thunderbolt", "bridge0", v1::INTERFACE_KIND_BRIDGE},
+      {"Thunderbolt ブリッジ", "bridge0", v1::INTERFACE_KIND_BRIDGE},
+      {"雷雳网桥", "bridge0", v1::INTERFACE_KIND_BRIDGE},
+      {"Ethernet", "bridge1", v1::INTERFACE_KIND_BRIDGE},
+      {"Thunderbolt 2", "en3", v1::INTERFACE_KIND_THUNDERBOLT},
+      {"Thunderbolt-Ethernet-Steckplatz 1", "en5", v1::INTERFACE_KIND_ETHERNET},
+      {"Thunderbolt Ethernet Slot 1", "en5", v1::INTERFACE_KIND_ETHERNET}};
+  for (const auto& [port, device, kind] : ports) {
+    const auto kinds = ParseHardwarePorts("Hardware Port: " + std::string(port) +
+                                          "\nDevice: " + std::string(device) + "\n");
+    ASSERT_TRUE(kinds.contains(device)) << port;
+    EXPECT_EQ(kinds.at(device), kind) << port;
+  }
+  EXPECT_TRUE(ParseHardwarePorts("Hardware Port: 雷雳 2\nDevice: en3\n").empty())
+      << "what is not known is not guessed";
+  EXPECT_TRUE(ParseHardwarePorts("Hardware Port: iPhone USB\nDevice: en9\n").empty())
+      << "no network that joins machines";
 }
 
 TEST(Interfaces, HardwarePortsSurviveTruncationAndDamage) {

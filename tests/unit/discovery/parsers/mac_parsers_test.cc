@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <random>
+#include <tuple>
 
 #include "tests/unit/discovery/captured.h"
 #include "tests/unit/discovery/mutation.h"
@@ -111,6 +112,20 @@ TEST(MacParsers, SystemProfiler) {
         "{\"SPHardwareDataType\":[{\"number_processors\":-4}]}"}) {
     EXPECT_FALSE(ParseHardwareOverview(text).cpu_cores.has_value()) << text;
     EXPECT_FALSE(ParseDisplays(text).cores.has_value()) << text;
+  }
+}
+
+// Newer systems tell four kinds: all, the fastest, efficiency, and what lies between the two.
+TEST(MacParsers, CoresOfFourKindsAreThoseThatSysctlTells) {
+  const std::tuple<const char*, uint32_t, uint32_t> said[] = {{"proc 18:6:0:12", 18, 6},
+                                                              {"proc 16:12:4:0", 16, 12},
+                                                              {"proc 8:4:4:0", 8, 4},
+                                                              {"proc 10:4:6", 10, 4}};
+  for (const auto& [text, cores, fastest] : said) {
+    const auto overview = ParseHardwareOverview(
+        std::string("{\"SPHardwareDataType\":[{\"number_processors\":\"") + text + "\"}]}");
+    EXPECT_EQ(overview.cpu_cores, cores) << text;
+    EXPECT_EQ(overview.performance_cores, fastest) << text << ", as hw.perflevel0.physicalcpu";
   }
 }
 

@@ -183,6 +183,36 @@ TEST(MacLinks, MembersOfTheBridgeAndMissingAddressesAreSeen) {
   EXPECT_EQ(device.gids(0).ipv4(), "");
 }
 
+// Names of ports and services are in the system's language; sockets and BSD names are not.
+TEST(MacLinks, AMacOfAnotherLanguageIsReadByItsDevices) {
+  const auto cluster = ClusterFacts("localised");
+  const v1::LinkFacts& german = cluster.at("eiche");
+  EXPECT_EQ(german.bridge_service(), "Thunderbolt-Bridge");
+  EXPECT_EQ(InterfaceNamed(german, "en1").kind(), v1::INTERFACE_KIND_WIFI);
+  EXPECT_EQ(InterfaceNamed(german, "bridge0").kind(), v1::INTERFACE_KIND_BRIDGE);
+  const v1::LinkFacts& chinese = cluster.at("song");
+  EXPECT_EQ(chinese.bridge_service(), "雷雳网桥");
+  EXPECT_EQ(InterfaceNamed(chinese, "bridge0").kind(), v1::INTERFACE_KIND_BRIDGE);
+  EXPECT_EQ(InterfaceNamed(chinese, "en3").kind(), v1::INTERFACE_KIND_THUNDERBOLT);
+  EXPECT_EQ(InterfaceNamed(chinese, "en3").socket(), 2u);
+  EXPECT_EQ(PortAt(chinese, 2).interface_name(), "en3");
+  EXPECT_EQ(PortAt(chinese, 2).rdma_device(), "rdma_en3");
+  EXPECT_NE(InterfaceNamed(chinese, "en0").kind(), v1::INTERFACE_KIND_THUNDERBOLT);
+}
+
+TEST(MacLinks, ABridgeOfOnesOwnIsNotInternetSharing) {
+  auto opened = ReplayCommandRunner::Open(tests::MakeCluster("mesh-2") + "/oak");
+  ASSERT_TRUE(opened.ok());
+  CommandResult config = opened->answers().at("ifconfig");
+  config.out +=
+      "bridge1: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500\n"
+      "\tmember: en4 flags=3<LEARNING,DISCOVER>\n\tstatus: active\n";
+  opened->Set("ifconfig", config);
+  LinkInputs inputs;
+  inputs.node_id = NodeId("000000000000000000000000000000aa");
+  EXPECT_EQ(CollectMacLinks(*opened, inputs).internet_sharing(), v1::FACT_NO);
+}
+
 TEST(MacLinks, Thunderbolt4BesideThunderbolt5TellsItsWholeStory) {
   const auto cluster = ClusterFacts("tb4-beside-tb5");
   const v1::LinkFacts& m3 = cluster.at("max3");

@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "proto/utf8.h"
 
@@ -32,6 +33,59 @@ TEST(RankMessages, TellsWhatTheNumberAdds) {
             "GID_INDEX_SHIFTED");
   EXPECT_EQ(CodeOf("[jaccl] Could not find device rdma_en9 (0 available)"), "NO_RDMA_DEVICE");
   EXPECT_EQ(CodeOf("[jaccl] Could not find device rdma_en9 (3 available)"), "MATRIX_WRONG");
+}
+
+// What each is about, and words of its next step.
+TEST(RankMessages, WhatTheGpuSaysHasAReasonAndANextStep) {
+  const std::tuple<const char*, const char*, const char*> said[] = {
+      {"libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] "
+       "Command buffer execution failed: Caused GPU Timeout Error "
+       "(00000002:kIOGPUCommandBufferCallbackErrorTimeout).",
+       "RANK_STALLED", "metal_fast_synch: off"},
+      {"[METAL] Command buffer execution failed: Insufficient Memory "
+       "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+       "MEMORY_SHORT", "smaller context"},
+      {"RuntimeError: [metal::malloc] Attempting to allocate 34359738368 bytes which is greater "
+       "than the maximum allowed buffer size of 22906503168 bytes.",
+       "MEMORY_SHORT", "smaller context"},
+      {"RuntimeError: [metal::malloc] Resource limit (499000) exceeded.", "MEMORY_SHORT",
+       "fewer sequences"},
+      {"[METAL] Command buffer execution failed: Caused GPU Hang Error "
+       "(00000003:kIOGPUCommandBufferCallbackErrorHang)",
+       "RANK_STALLED", "restart that machine"},
+      {"[METAL] Command buffer execution failed: Discarded (victim of GPU error/recovery) "
+       "(00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)",
+       "RANK_STALLED", "another program"},
+      {"RuntimeError: Failed to load the metallib mlx.metallib. This library is using language "
+       "version 4.0 which is not supported on this OS.",
+       "MLX_BUILD", "update macOS"},
+      {"[metal::Device] Unable to load kernel affine_qmm_t_nax_bfloat16", "MLX_BUILD",
+       "update macOS"},
+      {"7   libmlx.dylib  0x0000000104  mlx::core::Fence::wait(mlx::core::Stream, "
+       "mlx::core::array const&) + 212",
+       "RANK_STALLED", "metal_fast_synch: off"},
+      {"ValueError: [jaccl] Changing queue pair to RTR failed with errno 60", "ROUTE_WRONG_IF",
+       "net plan"},
+      {"0   libmlx.dylib  0x0000000104  tbt_post_recv + 84", "PEER_LOST", "which rank ended first"},
+  };
+  for (const auto& [line, code, step] : said) {
+    const auto found = RecogniseMessage(line);
+    ASSERT_TRUE(found.has_value()) << line;
+    EXPECT_EQ(found->reason.code(), code) << line;
+    EXPECT_NE(found->reason.remedy().find(step), std::string::npos) << line << "\n"
+                                                                    << found->reason.remedy();
+    EXPECT_FALSE(found->reason.message().empty());
+  }
+}
+
+// A crash report gives the address first; where it crashed says more.
+TEST(RankMessages, ACrashWhileReceivingIsNotAMissingDevice) {
+  const auto found = RecogniseLastLines(
+      "Exception Type:  EXC_BAD_ACCESS (SIGSEGV)\n"
+      "Exception Codes: KERN_INVALID_ADDRESS at 0x0000000000000000\n"
+      "Thread 3 Crashed:\n0   libRDMA.dylib  0x19f  tbt_post_recv + 84\n");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->reason.code(), "PEER_LOST");
 }
 
 std::string MessageOf(const std::string& text) {

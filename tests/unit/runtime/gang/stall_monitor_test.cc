@@ -197,6 +197,45 @@ TEST(StallMonitor, APauseOfASecondIsForgiven) {
   }
 }
 
+// Beats that were late already, as on a machine whose processors others use, may be later still.
+TEST(StallMonitor, WhereBeatsComeLateSilenceIsJudgedLater) {
+  SimulatedGang gang(3);
+  gang.BeginSteps(milliseconds(100));
+  gang.Expect(milliseconds(800));
+  for (const int pause_ms : {600, 1000, 1600, 2500}) {
+    gang.Stop(2);
+    ASSERT_FALSE(gang.RunFor(milliseconds(pause_ms)).has_value()) << pause_ms;
+    gang.Continue(2);
+    ASSERT_FALSE(gang.RunFor(milliseconds(500)).has_value()) << pause_ms;
+  }
+  gang.Stop(2);
+  const auto after = gang.RunFor(seconds(10));
+  ASSERT_TRUE(after.has_value()) << "but not for ever";
+  EXPECT_LE(*after, milliseconds(3200));
+  EXPECT_EQ(gang.stall().rank, 2u);
+  // A minute later it is as strict as before.
+  gang.Continue(2);
+  ASSERT_FALSE(gang.RunFor(seconds(60)).has_value());
+  gang.Stop(1);
+  ASSERT_TRUE(gang.RunFor(milliseconds(1400)).has_value());
+  EXPECT_EQ(gang.stall().rank, 1u);
+}
+
+// This side itself is late, and what it has not heard may wait to be read.
+TEST(StallMonitor, WhereTheWatcherIsLateSilenceIsJudgedLater) {
+  SimulatedGang gang(2);
+  gang.BeginSteps(milliseconds(100));
+  gang.Expect(milliseconds(800));
+  ASSERT_FALSE(gang.RunFor(seconds(3)).has_value());
+  gang.Sleep(milliseconds(900));
+  ASSERT_FALSE(gang.RunFor(milliseconds(500)).has_value());
+  gang.Stop(1);
+  const auto after = gang.RunFor(seconds(10));
+  ASSERT_TRUE(after.has_value());
+  EXPECT_GT(*after, milliseconds(2000));
+  EXPECT_LE(*after, milliseconds(3200));
+}
+
 TEST(StallMonitor, AnIdleGangIsPatientAndAStepMakesItAsk) {
   SimulatedGang gang(2);
   ASSERT_FALSE(gang.RunFor(seconds(600)).has_value());

@@ -15,24 +15,15 @@
 namespace macrame::runtime::kernels {
 namespace {
 
-struct Storage {
-  int bits;
-  int group_size;
-  Packing packing = Packing::kAffine;
-};
-constexpr Storage kMxfp4 = {4, 32, Packing::kMxfp4};
-
-StoredMatrix Make(size_t rows, size_t columns, const Storage& storage, Scalar type, uint32_t seed) {
-  if (storage.packing == Packing::kMxfp4) return MakeMxfp4Matrix(rows, columns, seed);
-  return MakeMatrix(rows, columns, storage.bits, storage.group_size, type, seed);
-}
-
 class KernelsTest : public ::testing::TestWithParam<std::tuple<int64_t, Storage, Scalar>> {};
 
 std::string NameOf(const ::testing::TestParamInfo<KernelsTest::ParamType>& info) {
   const auto [target, storage, type] = info.param;
   const char* types[] = {"Float32", "Bfloat16", "Float16"};
-  if (storage.packing == Packing::kMxfp4) return std::string(hwy::TargetName(target)) + "_Mxfp4";
+  if (storage.packing != Packing::kAffine) {
+    const char* names[] = {"", "_Mxfp4", "_Mxfp8", "_Nvfp4"};
+    return std::string(hwy::TargetName(target)) + names[static_cast<int>(storage.packing)];
+  }
   return std::string(hwy::TargetName(target)) + "_Bits" + std::to_string(storage.bits) + "Group" +
          std::to_string(storage.group_size) + "_" + types[static_cast<int>(type)];
 }
@@ -124,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Microscaled, KernelsTest,
                          ::testing::Combine(::testing::ValuesIn(Targets()),
-                                            ::testing::Values(kMxfp4),
+                                            ::testing::Values(kMxfp4, kMxfp8, kNvfp4),
                                             ::testing::Values(Scalar::kBfloat16)),
                          NameOf);
 
@@ -186,6 +177,89 @@ TEST(Mxfp4Test, AScaleThatIsNoNumberIsNotHidden) {
   }
 }
 
+// Bytes of weights of each value with each scale, unpacked and multiplied, on each instruction set.
+// meaning(byte of weights, the byte's half, scale).
+template <typename Meaning>
+void ExpectExact(const Storage& storage, const Meaning& meaning) {
+  constexpr size_t kColumns = 256;
+  const auto bits = static_cast<size_t>(storage.bits), each = 8 / bits;
+  std::vector<uint8_t> weights(kColumns * bits / 8);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<uint8_t>(3 * i);
+  for (int scale = 0; scale < 255; ++scale) {
+    const std::vector<uint8_t> scales(kColumns / static_cast<size_t>(storage.group_size),
+                                      static_cast<uint8_t>(scale));
+    MatrixView view;
+    view.rows = 1;
+    view.columns = kColumns;
+    view.bits = storage.bits;
+    view.group_size = storage.group_size;
+    view.packing = storage.packing;
+    view.weights = weights.data();
+    view.scales = scales.data();
+    const int32_t row = 0;
+    std::vector<float> unpacked(kColumns);
+    GatherRows(view, &row, 1, unpacked.data());
+    double sum = 0.0;
+    for (size_t c = 0; c < kColumns; ++c) {
+      const float exact = meaning(weights[c / each], c % each, static_cast<uint8_t>(scale));
+      sum += exact;
+      if (std::isnan(exact)) {
+        EXPECT_TRUE(std::isnan(unpacked[c])) << c << ", scale " << scale;
+      } else {
+        ASSERT_EQ(unpacked[c], exact) << c << ", scale " << scale;
+      }
+    }
+    ThreadPool pool(1);
+    const std::vector<float> ones(2 * kColumns, 1.0F);
+    for (const float y : Multiply(pool, view, ones.data(), 2)) {
+      // A number that is none is not hidden. Sums of so few bits are exact.
+      ASSERT_EQ(std::isnan(y), std::isnan(sum)) << "scale " << scale;
+      if (!std::isnan(sum)) {
+        ASSERT_EQ(y, static_cast<float>(sum)) << "scale " << scale;
+      }
+    }
+  }
+}
+
+TEST(PackedFloatsTest, EveryNumberAndScaleIsExact) {
+  constexpr double kFp4[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
+  const auto is_none = [](uint8_t byte) { return (byte & 0x7f) == 0x7f; };
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t target : Targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const OnlyTarget only(target);
+    ExpectExact(kMxfp8, [&](uint8_t byte, size_t, uint8_t scale) {
+      return is_none(byte) ? none : static_cast<float>(std::ldexp(E4m3Meaning(byte), scale - 127));
+    });
+    ExpectExact(kNvfp4, [&](uint8_t byte, size_t half, uint8_t scale) {
+      const double number = kFp4[half == 0 ? byte & 15 : byte >> 4];
+      return is_none(scale) ? none : static_cast<float>(number * E4m3Meaning(scale));
+    });
+  }
+}
+
+// So long a row that not one fits into a panel, and one that almost does.
+TEST(PackedFloatsTest, RowsOfAnyLengthGiveTheSameInABatch) {
+  ThreadPool pool(2);
+  for (const size_t columns : {16352, 16384, 16416, 40000}) {
+    for (const Storage& storage : {kMxfp8, kNvfp4}) {
+      const StoredMatrix stored = Make(11, columns, storage, Scalar::kFloat32, 4);
+      const std::vector<float> x = MakeVectors(6, columns, 5);
+      Activations activations;
+      Scratch scratch;
+      activations.Set(x.data(), 6, columns);
+      std::vector<float> y(6 * 11);
+      MultiplyTransposed(pool, stored.view, activations, y.data(), scratch);
+      EXPECT_LE(WorstError(stored, x, 6, y), 1.0) << columns;
+      EXPECT_LE(scratch.memory_bytes(), 2 * kPanelBytesMax) << "what plans count with";
+      for (size_t m = 0; m < 6; ++m) {
+        const std::vector<float> alone = Multiply(pool, stored.view, x.data() + m * columns, 1);
+        EXPECT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + static_cast<long>(m * 11)));
+      }
+    }
+  }
+}
+
 TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
   ThreadPool pool(2);
   const std::vector<float> x = MakeVectors(20, 256, 1);
@@ -193,7 +267,7 @@ TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
   Scratch scratch;
   activations.Set(x.data(), 20, 256);
   for (int pass = 0; pass < 2; ++pass) {
-    for (const Storage storage : {Storage{4, 64}, Storage{8, 64}, kMxfp4, Storage{0, 0},
+    for (const Storage storage : {Storage{4, 64}, Storage{8, 64}, kMxfp4, kNvfp4, Storage{0, 0},
                                   Storage{4, 32}, Storage{3, 64}, Storage{6, 64}, Storage{5, 64}}) {
       const StoredMatrix stored = Make(40, 256, storage, Scalar::kBfloat16, 8);
       std::vector<float> y(20 * 40);

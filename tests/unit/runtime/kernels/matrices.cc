@@ -54,6 +54,24 @@ float PutScalar(std::vector<uint8_t>& out, Scalar type, float value) {
   return value;
 }
 
+constexpr double kFp4Sizes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+
+double Fp4Meaning(uint32_t number) { return (number < 8 ? 1.0 : -1.0) * kFp4Sizes[number & 7]; }
+
+// A matrix of packed floats from its bytes.
+void SetPacked(StoredMatrix& stored, size_t rows, size_t columns, const Storage& storage,
+               const std::vector<uint8_t>& weights, const std::vector<uint8_t>& scales) {
+  stored.memory.emplace_back(weights);
+  stored.memory.emplace_back(scales);
+  stored.view.rows = rows;
+  stored.view.columns = columns;
+  stored.view.bits = storage.bits;
+  stored.view.group_size = storage.group_size;
+  stored.view.packing = storage.packing;
+  stored.view.weights = stored.memory[0].data();
+  stored.view.scales = stored.memory[1].data();
+}
+
 }  // namespace
 
 GuardedBytes::GuardedBytes(const std::vector<uint8_t>& bytes) {
@@ -118,7 +136,6 @@ StoredMatrix MakeMatrix(size_t rows, size_t columns, int bits, int group_size, S
 }
 
 StoredMatrix MakeMxfp4Matrix(size_t rows, size_t columns, uint32_t seed) {
-  constexpr double kMagnitudes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   Numbers numbers(seed);
   StoredMatrix stored;
   std::vector<uint8_t> weights, scales;
@@ -131,18 +148,60 @@ StoredMatrix MakeMxfp4Matrix(size_t rows, size_t columns, uint32_t seed) {
     const uint32_t number = numbers.Next() & 15;
     if (i % 2 == 0) weights.push_back(0);
     weights.back() = static_cast<uint8_t>(weights.back() | number << i % 2 * 4);
-    stored.meaning.push_back(scale * (number < 8 ? 1.0 : -1.0) * kMagnitudes[number & 7]);
+    stored.meaning.push_back(scale * Fp4Meaning(number));
   }
-  stored.memory.emplace_back(weights);
-  stored.memory.emplace_back(scales);
-  stored.view.rows = rows;
-  stored.view.columns = columns;
-  stored.view.bits = 4;
-  stored.view.group_size = 32;
-  stored.view.packing = Packing::kMxfp4;
-  stored.view.weights = stored.memory[0].data();
-  stored.view.scales = stored.memory[1].data();
+  SetPacked(stored, rows, columns, kMxfp4, weights, scales);
   return stored;
+}
+
+StoredMatrix MakeMxfp8Matrix(size_t rows, size_t columns, uint32_t seed) {
+  Numbers numbers(seed);
+  StoredMatrix stored;
+  std::vector<uint8_t> weights, scales;
+  for (size_t i = 0; i < rows * columns; ++i) {
+    if (i % 32 == 0) scales.push_back(static_cast<uint8_t>(116 + numbers.Next() % 12));
+    const auto byte = static_cast<uint8_t>(numbers.Next() & 0xff);
+    weights.push_back((byte & 0x7f) == 0x7f ? uint8_t{0} : byte);
+    stored.meaning.push_back(std::ldexp(E4m3Meaning(weights.back()), scales.back() - 127));
+  }
+  SetPacked(stored, rows, columns, kMxfp8, weights, scales);
+  return stored;
+}
+
+StoredMatrix MakeNvfp4Matrix(size_t rows, size_t columns, uint32_t seed) {
+  Numbers numbers(seed);
+  StoredMatrix stored;
+  std::vector<uint8_t> weights, scales;
+  for (size_t i = 0; i < rows * columns; ++i) {
+    if (i % 16 == 0) scales.push_back(static_cast<uint8_t>(numbers.Next() % 0x40));
+    const uint32_t number = numbers.Next() & 15;
+    if (i % 2 == 0) weights.push_back(0);
+    weights.back() = static_cast<uint8_t>(weights.back() | number << i % 2 * 4);
+    stored.meaning.push_back(E4m3Meaning(scales.back()) * Fp4Meaning(number));
+  }
+  SetPacked(stored, rows, columns, kNvfp4, weights, scales);
+  return stored;
+}
+
+StoredMatrix Make(size_t rows, size_t columns, const Storage& storage, Scalar type, uint32_t seed) {
+  switch (storage.packing) {
+    case Packing::kAffine:
+      return MakeMatrix(rows, columns, storage.bits, storage.group_size, type, seed);
+    case Packing::kMxfp4:
+      return MakeMxfp4Matrix(rows, columns, seed);
+    case Packing::kMxfp8:
+      return MakeMxfp8Matrix(rows, columns, seed);
+    case Packing::kNvfp4:
+      return MakeNvfp4Matrix(rows, columns, seed);
+  }
+  std::abort();
+}
+
+double E4m3Meaning(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  const double size =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(1.0 + mantissa / 8.0, exponent - 7);
+  return byte >= 128 ? -size : size;
 }
 
 MatrixView RowsOf(const MatrixView& matrix, size_t begin, size_t end) {
@@ -191,12 +250,13 @@ std::vector<float> Multiply(ThreadPool& pool, const MatrixView& matrix, const fl
 double WorstError(const StoredMatrix& matrix, const std::vector<float>& x, size_t count,
                   const std::vector<float>& y) {
   const size_t columns = matrix.view.columns;
-  const size_t group = matrix.view.bits == 0 ? 1 : static_cast<size_t>(matrix.view.group_size);
+  const bool whole = matrix.view.bits != 0 && !IsPackedFloats(matrix.view);
+  const size_t group = whole ? static_cast<size_t>(matrix.view.group_size) : 1;
   double worst = 0.0;
   for (size_t m = 0; m < count; ++m) {
     const float* vector = x.data() + m * columns;
     std::vector<double> step(columns, 0.0);  // half of what q counts in
-    for (size_t c = 0; c < columns && matrix.view.bits != 0; c += group) {
+    for (size_t c = 0; c < columns && whole; c += group) {
       double largest = 0.0;
       for (size_t i = 0; i < group; ++i) {
         largest = std::max(largest, std::fabs(double{vector[c + i]}));

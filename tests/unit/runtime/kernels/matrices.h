@@ -41,6 +41,15 @@ class GuardedBytes {
   uint8_t* data_ = nullptr;
 };
 
+struct Storage {
+  int bits;
+  int group_size;
+  Packing packing = Packing::kAffine;
+};
+constexpr Storage kMxfp4 = {4, 32, Packing::kMxfp4};
+constexpr Storage kMxfp8 = {8, 32, Packing::kMxfp8};
+constexpr Storage kNvfp4 = {4, 16, Packing::kNvfp4};
+
 struct StoredMatrix {
   MatrixView view;
   std::vector<GuardedBytes> memory;
@@ -50,6 +59,14 @@ struct StoredMatrix {
 StoredMatrix MakeMatrix(size_t rows, size_t columns, int bits, int group_size, Scalar type,
                         uint32_t seed);
 StoredMatrix MakeMxfp4Matrix(size_t rows, size_t columns, uint32_t seed);
+StoredMatrix MakeMxfp8Matrix(size_t rows, size_t columns, uint32_t seed);
+StoredMatrix MakeNvfp4Matrix(size_t rows, size_t columns, uint32_t seed);
+
+// Of any storage; `type` is that of floats and of affine scales.
+StoredMatrix Make(size_t rows, size_t columns, const Storage& storage, Scalar type, uint32_t seed);
+
+// What an e4m3 byte stands for; 127 and 255 are no numbers.
+double E4m3Meaning(uint8_t byte);
 
 // Rows [begin, end) as a matrix of their own.
 MatrixView RowsOf(const MatrixView& matrix, size_t begin, size_t end);

@@ -11,21 +11,12 @@
 namespace macrame::runtime::kernels {
 namespace {
 
-struct Storage {
-  int bits;
-  int group_size;
-  Packing packing = Packing::kAffine;
-};
-
 // Whether products are right, and the same bits alone and together.
 bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
   constexpr size_t kVectors = 17;
   ThreadPool one(1);
   ThreadPool two(2);
-  const StoredMatrix matrix =
-      storage.packing == Packing::kMxfp4
-          ? MakeMxfp4Matrix(rows, columns, 3)
-          : MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+  const StoredMatrix matrix = Make(rows, columns, storage, type, 3);
   const std::vector<float> x = MakeVectors(kVectors, columns, 99);
   std::vector<float> alone;
   for (size_t m = 0; m < kVectors; ++m) {
@@ -78,7 +69,7 @@ bool CheckAll() {
   }
   for (const Storage storage : {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128},
                                 Storage{6, 32}, Storage{6, 64}, Storage{6, 128}, Storage{8, 32},
-                                Storage{8, 64}, Storage{8, 128}, Storage{4, 32, Packing::kMxfp4}}) {
+                                Storage{8, 64}, Storage{8, 128}, kMxfp4, kMxfp8, kNvfp4}) {
     const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
     for (const Scalar type : {Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16}) {
       for (const size_t rows : {1, 9, 35}) {

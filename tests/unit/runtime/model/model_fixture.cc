@@ -100,8 +100,9 @@ class ModelWriter {
   void Linear(const std::string& module, int rows, int columns, bool bias = false) {
     if (bias) Vector(module + ".bias", rows, 0.0F);
     if (shape_.mxfp4 && module.find("experts.") != std::string::npos) {
-      return Mxfp4(module, rows, columns);
+      return ByteScaled("mxfp4", module, rows, columns);
     }
+    if (!shape_.mode.empty()) return ByteScaled(shape_.mode, module, rows, columns);
     if (shape_.bits != 0) return Quantised(module, rows, columns);
     FixtureTensor tensor = RandomTensor({rows, columns}, ++seed_);
     Enlarge(tensor, 0.0F);
@@ -226,20 +227,29 @@ class ModelWriter {
     tensors_[own + "down_proj_scales"] = Taken(own + "down_proj.scales");
     tensors_[own + "down_proj_bias"] = Taken(own + "down_proj.bias");
   }
-  // Any bits are numbers. Scales of 1/32 to 1/16 keep them within 0.4.
-  void Mxfp4(const std::string& module, int rows, int columns) {
-    const auto bytes = [&](int count) {
-      std::string all(static_cast<size_t>(count), '\0');
-      uint32_t state = ++seed_ * 2654435761U;
-      for (char& byte : all) {
-        state = state * 1664525U + 1013904223U;
-        byte = static_cast<char>(state >> 24);
-      }
-      return all;
-    };
-    FixtureTensor scales{"U8", {rows, columns / 32}, bytes(rows * columns / 32)};
-    for (char& scale : scales.bytes) scale = static_cast<char>(122 + (scale & 1));
-    tensors_[module + ".weight"] = {"U32", {rows, columns / 8}, bytes(rows * columns / 2)};
+  std::string RandomBytes(int count) {
+    std::string all(static_cast<size_t>(count), '\0');
+    uint32_t state = ++seed_ * 2654435761U;
+    for (char& byte : all) {
+      state = state * 1664525U + 1013904223U;
+      byte = static_cast<char>(state >> 24);
+    }
+    return all;
+  }
+  // A byte for a scale. Any bits are numbers, and scales keep most of them within 0.4.
+  void ByteScaled(const std::string& mode, const std::string& module, int rows, int columns) {
+    const int bits = mode == "mxfp8" ? 8 : 4, group = mode == "nvfp4" ? 16 : 32;
+    const int least = mode == "mxfp4" ? 122 : mode == "mxfp8" ? 118 : 0x18;
+    FixtureTensor scales{"U8", {rows, columns / group}, RandomBytes(rows * columns / group)};
+    for (char& scale : scales.bytes) {
+      scale = static_cast<char>(least + (scale & (mode == "nvfp4" ? 7 : 1)));
+    }
+    FixtureTensor weights{
+        "U32", {rows, columns * bits / 32}, RandomBytes(rows * columns * bits / 8)};
+    for (char& byte : weights.bytes) {
+      if (bits == 8 && (byte & 0x7f) == 0x7f) byte = 0;  // no number
+    }
+    tensors_[module + ".weight"] = std::move(weights);
     tensors_[module + ".scales"] = std::move(scales);
   }
   void ByHead(const std::string& module, int rows, int columns) {
@@ -365,6 +375,11 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
   }
   if (shape.mxfp4 && !shape.blocks) {
     config["quantization"] = {{"bits", 4}, {"group_size", 32}, {"mode", "mxfp4"}};
+  }
+  if (!shape.mode.empty()) {
+    config["quantization"] = {{"bits", shape.mode == "mxfp8" ? 8 : 4},
+                              {"group_size", shape.mode == "nvfp4" ? 16 : 32},
+                              {"mode", shape.mode}};
   }
   if (shape.blocks) config["quantization_config"] = {{"quant_method", "mxfp4"}};
   if (shape.architecture == "gpt_oss") config["sliding_window"] = 12;

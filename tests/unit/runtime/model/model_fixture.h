@@ -38,6 +38,7 @@ struct ModelShape {
   int vocab = 101;
   int bits = 0;  // 0: float32; 4, 6 or 8
   int group = 32;
+  std::string mode{};  // "mxfp8", "nvfp4": all maps in this mode of MLX; `bits` is then 0
   bool tied = false;
   bool biases = false;  // of attention and of the feed-forward
   // Above 0: every layer but the first has so many experts, of which a token takes two; of

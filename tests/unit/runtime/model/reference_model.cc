@@ -52,10 +52,23 @@ uint32_t BitsAt(const std::byte* data, size_t index, size_t bits) {
   return number;
 }
 
-double Mxfp4(uint32_t bits, uint32_t scale) {
+double E4m3(uint32_t byte) {
+  const int exponent = static_cast<int>(byte >> 3 & 15U), mantissa = static_cast<int>(byte & 7U);
+  const double number =
+      std::ldexp(exponent == 0 ? mantissa : 8 + mantissa, std::max(1, exponent) - 10);
+  return (byte & 128U) != 0 ? -number : number;
+}
+
+double E2m1(uint32_t bits) {
   constexpr double kSteps[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  const double number = kSteps[bits & 7U] * std::exp2(static_cast<double>(scale) - 127);
-  return (bits & 8U) != 0 ? -number : number;
+  return (bits & 8U) != 0 ? -kSteps[bits & 7U] : kSteps[bits & 7U];
+}
+
+// A number of MLX's modes with a byte for a scale.
+double ByteScaled(const std::string& mode, uint32_t number, uint32_t scale) {
+  if (mode == "nvfp4") return E2m1(number) * E4m3(scale);
+  const double power = std::exp2(static_cast<double>(scale) - 127);
+  return power * (mode == "mxfp8" ? E4m3(number) : E2m1(number));
 }
 
 }  // namespace
@@ -97,15 +110,16 @@ ReferenceModel::Matrix ReferenceModel::Map(const std::string& module, int index)
   const auto& quantization = config_.at("quantization");
   const size_t bits = quantization.at("bits"), group = quantization.at("group_size");
   map.columns = static_cast<size_t>(stored->shape.back()) * 32 / bits;
-  const bool is_mxfp4 = scales->dtype == "U8";
-  const Vector factors = is_mxfp4 ? Vector() : Unpacked(*scales);
-  const Vector offsets = is_mxfp4 ? Vector() : Numbers(module + ".biases");
+  const bool has_bytes = scales->dtype == "U8";
+  const std::string mode = quantization.value("mode", "affine");
+  const Vector factors = has_bytes ? Vector() : Unpacked(*scales);
+  const Vector offsets = has_bytes ? Vector() : Numbers(module + ".biases");
   for (size_t i = 0; i < map.rows * map.columns; ++i) {
     const size_t at = first_row * map.columns + i;
     const uint32_t number = BitsAt(stored->data, at, bits);
-    map.numbers.push_back(is_mxfp4
-                              ? Mxfp4(number, std::to_integer<uint32_t>(scales->data[at / group]))
-                              : factors[at / group] * number + offsets[at / group]);
+    const auto byte = has_bytes ? std::to_integer<uint32_t>(scales->data[at / group]) : 0;
+    map.numbers.push_back(has_bytes ? ByteScaled(mode, number, byte)
+                                    : factors[at / group] * number + offsets[at / group]);
   }
   return map;
 }

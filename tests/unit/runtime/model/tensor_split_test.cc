@@ -128,6 +128,26 @@ void ExpectGraphIsTheSame(const ModelShape& shape) {
   }
 }
 
+// MLX's modes with a byte for a scale, by all maps: also embeddings and heads, tied or not.
+TEST(TensorSplitTest, PackedFloatsAreCutByGroupsOfTheirOwn) {
+  for (const char* mode : {"mxfp8", "nvfp4"}) {
+    for (const char* architecture : {"llama", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3"}) {
+      ModelShape shape;
+      shape.architecture = architecture;
+      shape.mode = mode;
+      shape.tied = shape.architecture == "qwen3";
+      if (shape.architecture == "llama") shape.head_dim = 16;  // half a group of MXFP8
+      if (shape.architecture.find('_') != std::string::npos) shape.experts = 5, shape.inner = 96;
+      if (shape.architecture == "gpt_oss") shape.biases = true;
+      if (shape.architecture == "deepseek_v3") shape.experts = 6, shape.latent = 32;
+      SCOPED_TRACE(std::string(architecture) + " " + mode);
+      ExpectGraphIsTheSame(shape);
+      ExpectSplitsAgree<CpuModel>(shape);
+      ExpectSplitsAgree<Decoder>(shape);
+    }
+  }
+}
+
 TEST(TensorSplitTest, GraphsOfGptOssGiveTheSame) {
   for (const bool mxfp4 : {false, true}) {
     const ModelShape shape = GptOss(0, mxfp4);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -55,6 +56,21 @@ class FileIntegrityTest : public ::testing::Test {
 
   fs::path folder_;
 };
+
+// A hang is what this test fails by: no program ever writes into the pipes.
+TEST_F(FileIntegrityTest, PipesAndDevicesAreReportedAndNotRead) {
+  Write("a.json", kHello);
+  fs::create_directories(folder_ / ".cache/huggingface/download");
+  const fs::path note = folder_ / ".cache/huggingface/download/a.json.metadata";
+  ASSERT_EQ(::mkfifo(note.c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((folder_ / "b.safetensors").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", folder_ / "c.json");
+  auto files = Read();
+  EXPECT_EQ(files["a.json"].state(), v1::MODEL_FILE_STATE_READ) << "there is no note";
+  EXPECT_EQ(files["b.safetensors"].state(), v1::MODEL_FILE_STATE_UNREADABLE);
+  EXPECT_THAT(files["b.safetensors"].note(), HasSubstr("b.safetensors is a pipe, not a file"));
+  EXPECT_THAT(files["c.json"].note(), HasSubstr("c.json is a device, not a file"));
+}
 
 TEST_F(FileIntegrityTest, AFileIsHeldAgainstWhatItsDownloadNoted) {
   Write("a.json", kHello);

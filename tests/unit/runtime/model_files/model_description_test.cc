@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <iterator>
 
 #include "proto/model_fingerprint.h"
 #include "proto/reasons.h"
@@ -46,6 +48,30 @@ TEST(ModelDescription, CountsBytesAsTheFilesSay) {
   EXPECT_EQ(model->layer_bytes(1), divisible + 2 * 128);
   EXPECT_EQ(model->parameter_count(), 2 * 6400 + 64 + 2 * (divisible / 2 + 128));
   EXPECT_EQ(model->fingerprint().size(), 65u);
+}
+
+// A hang is what this test fails by: no program ever writes into the pipes.
+TEST(ModelDescription, APipeInThePlaceOfAFileIsNamedAtOnce) {
+  for (const std::string name :
+       {"config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json",
+        "modules.json", "1_Pooling/config.json", "generation_config.json", "tokenizer_config.json",
+        "special_tokens_map.json", "chat_template.jinja",
+        "additional_chat_templates/tool_use.jinja", "merges.txt"}) {
+    const std::string folder = MakeFolder("pipes");
+    WriteModel(folder, SmallConfig(), SmallTensors());
+    const std::filesystem::path path = std::filesystem::path(folder) / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(MessageOf(folder), HasSubstr(path.string() + " is a pipe, not a file"));
+  }
+  const std::string adapter = MakeFolder("adapter");
+  ASSERT_EQ(::mkfifo((adapter + "/adapter_config.json").c_str(), 0600), 0);
+  EXPECT_THAT(MessageOf(adapter), HasSubstr("adapter_config.json is a pipe, not a file"));
+  const std::string endless = MakeFolder("endless");
+  WriteModel(endless, SmallConfig(), SmallTensors());
+  std::filesystem::create_symlink("/dev/zero", endless + "/chat_template.jinja");
+  EXPECT_THAT(MessageOf(endless), HasSubstr("chat_template.jinja is a device, not a file"));
 }
 
 // A checkpoint that was saved without its head is described like any other.
@@ -250,6 +276,36 @@ TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
     EXPECT_EQ(model->quantization().group_size(), 32u);
     // Packed weights, and 16 bits of scale and of bias a group.
     EXPECT_EQ(model->embedding_bytes(), 100u * 64 * bits / 8 + 2u * 100 * 2 * 2);
+  }
+}
+
+// Of MLX's modes with a byte for a scale: they stay as they are stored, whatever computes them.
+TEST(ModelDescription, PackedFloatsCountAsTheyAreStored) {
+  struct Mode {
+    const char* name;
+    uint32_t bits, group;
+  };
+  for (const Mode& mode : {Mode{"mxfp4", 4, 32}, Mode{"mxfp8", 8, 32}, Mode{"nvfp4", 4, 16}}) {
+    nlohmann::json config = SmallConfig();
+    config["quantization"] = {{"bits", mode.bits}, {"group_size", mode.group}, {"mode", mode.name}};
+    TestTensors tensors =
+        QuantizedTensors(static_cast<int>(mode.bits), static_cast<int>(mode.group));
+    for (auto it = tensors.begin(); it != tensors.end();) {
+      if (it->first.ends_with(".scales")) it->second.dtype = "U8";
+      it = it->first.ends_with(".biases") ? tensors.erase(it) : std::next(it);
+    }
+    const std::string folder = MakeFolder("packed-floats");
+    WriteModel(folder, config, tensors);
+    const auto model = DescribeModel(folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const uint64_t weights = 64 * 64 * 2 + 2 * 32 * 64 + 3 * 128 * 64;
+    const uint64_t stored = weights * mode.bits / 8 + weights / mode.group;
+    EXPECT_EQ(model->layer_divisible_bytes(0), stored) << mode.name;
+    EXPECT_EQ(model->layer_bytes(0), stored + 2 * 128) << mode.name;
+    EXPECT_EQ(model->embedding_bytes(), 6400 * mode.bits / 8 + 6400 / mode.group) << mode.name;
+    EXPECT_EQ(model->quantization().bits(), mode.bits);
+    EXPECT_EQ(model->quantization().group_size(), mode.group);
+    EXPECT_EQ(model->parameter_count(), 2 * weights + 2 * 6400 + 5 * 64);
   }
 }
 

@@ -77,7 +77,7 @@ void WriteSafetensors(const std::string& path, const TestTensors& tensors, char 
   for (const auto& [name, tensor] : tensors) {
     uint64_t bytes =
         tensor.dtype == "F32" || tensor.dtype == "U32" || tensor.dtype == "I32" ? 4 : 2;
-    if (tensor.dtype == "F8_E4M3") bytes = 1;
+    if (tensor.dtype == "F8_E4M3" || tensor.dtype == "U8") bytes = 1;
     for (int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
     header[name] = {{"dtype", tensor.dtype},
                     {"shape", tensor.shape},

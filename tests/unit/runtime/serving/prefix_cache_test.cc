@@ -108,6 +108,39 @@ TEST(BlockPool, ATenantNeverFindsAnothersBlocks) {
   EXPECT_EQ(pool.ExplainMiss("tenant b", tokens, 0).kind, PrefixMiss::Kind::kEmpty);
 }
 
+// Whatever of its prompts another tenant has cached, had cached or asks now: cached whole, a longer
+// one, one that differs, one that gave way.
+TEST(BlockPool, WhatIsSaidOfAMissIsTheSameWhateverOthersAsked) {
+  const std::vector<int32_t> asked = Tokens(129);
+  std::vector<int32_t> differs = asked;
+  differs[70] = -1;
+  const std::vector<std::vector<int32_t>> of_others = {asked, Tokens(33), Tokens(193), differs};
+  for (const bool has_own : {false, true}) {
+    for (const bool gives_way : {false, true}) {
+      const auto told = [&](const std::vector<int32_t>* others) {
+        BlockPool pool(64);
+        // Its own: the first two blocks.
+        if (has_own) Fill(pool, Tokens(64), "tenant b");
+        if (others != nullptr) {
+          const std::vector<BlockId> table = Fill(pool, *others, "tenant a");
+          if (gives_way) {
+            ReleaseAll(pool, table);
+            while (pool.Allocate().has_value()) continue;
+          }
+        }
+        const size_t found = pool.FindPrefix("tenant b", asked).size();
+        return std::pair(found, pool.ExplainMiss("tenant b", asked, found));
+      };
+      const auto alone = told(nullptr);
+      for (const std::vector<int32_t>& others : of_others) {
+        const auto beside = told(&others);
+        EXPECT_EQ(beside.first, alone.first);
+        EXPECT_EQ(beside.second, alone.second) << DescribeMiss(beside.second);
+      }
+    }
+  }
+}
+
 TEST(BlockPool, TheLongestUnusedGivesWayItsEndFirst) {
   BlockPool pool(4);
   const std::vector<int32_t> older = Tokens(65, 0);

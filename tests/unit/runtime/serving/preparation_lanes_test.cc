@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "transport/fake_dispatcher.h"
@@ -61,9 +63,62 @@ TEST(LaneOfTest, AShortTextThatATokenizerMayChokeOnIsALongOne) {
   EXPECT_EQ(LaneOf(chat), Lane::kLong);
 }
 
+// Whatever part of a request holds it, and as JSON may spell it.
+TEST(LaneOfTest, EachTextThatPreparingReadsCounts) {
+  std::string marks, escaped_marks, escaped_pairs, escaped_lines;
+  for (int i = 0; i < 1000; ++i) {
+    marks += "\xcc\x81";
+    escaped_marks += "\\u0301";
+    escaped_pairs += "\\uD834\\uDD65";
+    escaped_lines += "\\n";
+  }
+  escaped_lines += escaped_lines + escaped_lines + escaped_lines;
+  using Put = std::function<void(v1::GenerateRequest*, const std::string&)>;
+  const auto message = [](v1::GenerateRequest* request) { return request->mutable_messages(0); };
+  const std::vector<std::pair<std::string, Put>> plain = {
+      {"role", [&](auto* request, auto& text) { message(request)->set_role(text); }},
+      {"name", [&](auto* request, auto& text) { message(request)->set_name(text); }},
+      {"reasoning", [&](auto* request, auto& text) { message(request)->set_reasoning(text); }},
+      {"call", [&](auto* request, auto& text) { message(request)->set_tool_call_id(text); }},
+      {"id", [&](auto* r, auto& text) { message(r)->add_tool_calls()->set_id(text); }},
+      {"called", [&](auto* r, auto& text) { message(r)->add_tool_calls()->set_name(text); }},
+      {"tool", [&](auto* request, auto& text) { request->mutable_tools()->set_name(text); }}};
+  const std::vector<std::pair<std::string, Put>> of_json = {
+      {"arguments",
+       [&](auto* r, auto& text) { message(r)->add_tool_calls()->set_arguments(text); }},
+      {"tools", [](auto* r, auto& text) { r->mutable_tools()->set_tools_json(text); }},
+      {"template", [](auto* r, auto& text) { r->set_template_arguments_json(text); }}};
+  for (const auto& [name, put] : plain) {
+    v1::GenerateRequest request = Chat(100);
+    put(&request, "plain");
+    EXPECT_EQ(LaneOf(request), Lane::kShort) << name;
+    put(&request, marks);
+    EXPECT_EQ(LaneOf(request), Lane::kLong) << name;
+  }
+  for (const auto& [name, put] : of_json) {
+    for (const std::string& text : {marks, escaped_marks, escaped_pairs, escaped_lines}) {
+      v1::GenerateRequest request = Chat(100);
+      put(&request, R"({"a":"b \"c\" \u00e9 \n \\ d"})");
+      EXPECT_EQ(LaneOf(request), Lane::kShort) << name;
+      put(&request, R"({"a":")" + text + R"("})");
+      EXPECT_EQ(LaneOf(request), Lane::kLong) << name << " " << text.substr(0, 12);
+    }
+  }
+}
+
+TEST(LaneOfTest, AGrammarIsSeenHoweverItsToolSpellsIt) {
+  for (const char* spelled : {R"([{"strict":true}])", R"([{"\u0073trict":true}])"}) {
+    v1::GenerateRequest request = Chat(100);
+    request.mutable_tools()->set_tools_json(spelled);
+    EXPECT_EQ(LaneOf(request), Lane::kStructure) << spelled;
+  }
+}
+
 TEST(LaneOfTest, TheUsersOfAKeyShareItsTurns) {
   v1::GenerateRequest request;
   EXPECT_EQ(LaneKeyOf(request), "");
+  request.set_fairness_key("/user-one");
+  EXPECT_EQ(LaneKeyOf(request), "") << "those without a key share one lane";
   request.set_fairness_key("4711/user-one");
   EXPECT_EQ(LaneKeyOf(request), "4711");
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -51,6 +52,24 @@ TEST_F(TextProbeTest, WhatPythonReadsPasses) {
       "\xEF\xBB\xBF{\"temperature\": 0.5, \"do_sample\": true, \"x\": NaN, \"temperature\": 0.25}");
   EXPECT_EQ(Refusal(), "");
   EXPECT_EQ((*LoadModelText(folder_))->sampling_defaults.temperature, 0.25);
+}
+
+// A hang is what this test fails by: no program ever writes into the pipes.
+TEST_F(TextProbeTest, APipeInThePlaceOfAFileIsNamedAtOnce) {
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "tokenizer.json",
+                           "special_tokens_map.json", "config.json", "chat_template.jinja",
+                           "additional_chat_templates/tool_use.jinja"}) {
+    SetUp();
+    const std::filesystem::path path = std::filesystem::path(folder_) / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(Refusal(), HasSubstr(path.string() + " is a pipe, not a file"));
+  }
+  // Nothing but the worker's look at the files opens it: the .jinja comes first.
+  SetUp();
+  ASSERT_EQ(::mkfifo((folder_ + "/chat_template.json").c_str(), 0600), 0);
+  EXPECT_EQ(Refusal(), "");
 }
 
 TEST_F(TextProbeTest, ABrokenGenerationConfigIsNamed) {

@@ -7,6 +7,7 @@
 //   exits with code 65 silent    never serves anything mute      is ready, then reports nothing
 //   more stubborn  is ready; ignores SIGTERM and does not stop when asked flood     writes 8 MiB to
 //   stdout, one line to stderr, then crashes
+//   gpu-memory  says that its GPU has no memory left, as MLX does, and ends itself by SIGABRT
 // All but stubborn exit when stdin ends.
 
 #include <netinet/in.h>
@@ -164,6 +165,15 @@ int Main(int argc, char** argv) {
       std::fputs((letters + "\n").c_str(), stderr);
     }
     return 7;
+  }
+  if (script == "gpu-memory") {
+    std::fputs(
+        "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] "
+        "Command buffer execution failed: Insufficient Memory "
+        "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n",
+        stderr);
+    signal(SIGABRT, SIG_DFL);
+    raise(SIGABRT);
   }
   if (script == "segfault") {
     signal(SIGSEGV, SIG_DFL);

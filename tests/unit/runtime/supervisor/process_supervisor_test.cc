@@ -297,6 +297,17 @@ TEST_F(ProcessSupervisorTest, ASignalIsNamed) {
   EXPECT_THAT(failure.message(), HasSubstr("SIGSEGV"));
 }
 
+// What its GPU said is in the reason, with the next step; the code says what became of the process.
+TEST_F(ProcessSupervisorTest, AFaultOfTheGpuIsToldWithItsNextStep) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("gpu-memory");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_KILLED");
+  EXPECT_THAT(failure.message(), HasSubstr("the GPU had no memory left"));
+  EXPECT_THAT(failure.remedy(), HasSubstr("a smaller context"));
+}
+
 TEST_F(ProcessSupervisorTest, SigkillFromOutsideIsToldWithItsLikelyCause) {
   ASSERT_TRUE(Start().ok());
   const pid_t pid = ReserveAndLaunch("ready");

@@ -195,7 +195,7 @@ struct Warning {
 TEST(NodeWarnings, EachIsSaidWithItsMachineAndAVerdictStands) {
   const Warning warnings[] = {
       {reasons::kMaySleep, [](v1::LinkFacts& facts) { facts.set_sleep_minutes(10); },
-       "goes to sleep after 10 min"},
+       "goes to sleep after 10 min where no rank keeps it awake"},
       {reasons::kLowPowerMode, [](v1::LinkFacts& facts) { facts.set_low_power_mode(v1::FACT_YES); },
        "Low Power Mode"},
       {reasons::kThermal,
@@ -237,6 +237,93 @@ TEST(NodeWarnings, EachIsSaidWithItsMachineAndAVerdictStands) {
     EXPECT_THAT(group.warnings(0).message(), HasSubstr("mini-a: "));
     EXPECT_THAT(group.warnings(0).message(), HasSubstr(warning.says));
     EXPECT_FALSE(group.warnings(0).remedy().empty());
+  }
+}
+
+// A rank of a mesh holds a domain for each peer; two of a pair open their device twice in a ring.
+TEST(NodeWarnings, AMeshThatServesIsNotToldToRestart) {
+  v1::LinkSnapshot snapshot = Macs(4, {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
+  for (int i = 0; i < 4; ++i) FactsOf(snapshot, i).set_protection_domains(3);
+  v1::GroupVerdict group = JudgeLinks(snapshot).group();
+  EXPECT_EQ(group.verdict(), "jaccl-mesh");
+  EXPECT_TRUE(group.warnings().empty()) << group.DebugString();
+  v1::LinkSnapshot pair = GoodPair();
+  FactsOf(pair, 0).set_protection_domains(2);
+  EXPECT_TRUE(JudgeLinks(pair).group().warnings().empty());
+  // More than any group of theirs holds was leaked.
+  FactsOf(snapshot, 2).set_protection_domains(7);
+  group = JudgeLinks(snapshot).group();
+  ASSERT_EQ(group.warnings_size(), 1);
+  EXPECT_EQ(group.warnings(0).code(), reasons::kResourceExhausted);
+  EXPECT_EQ(group.warnings(0).node_id(), "mac-2");
+  EXPECT_THAT(group.warnings(0).remedy(), HasSubstr("once its ranks have ended"));
+}
+
+TEST(NodeWarnings, ABridgeOfOnesOwnIsNotInternetSharing) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  v1::NetworkBridge& bridge = *FactsOf(snapshot, 0).add_bridges();
+  bridge.set_name("bridge1");
+  bridge.add_members("en5");
+  EXPECT_TRUE(JudgeLinks(snapshot).group().warnings().empty());
+}
+
+// ---- unknown is never no
+
+void LoseLan(v1::LinkFacts& facts) {
+  auto* interfaces = facts.mutable_interfaces();
+  for (int i = interfaces->size() - 1; i >= 0; --i) {
+    if (interfaces->Get(i).name() == "en0") interfaces->DeleteSubrange(i, 1);
+  }
+}
+
+TEST(GroupVerdict, InterfacesThatAreUnknownDenyNoRdma) {
+  v1::LinkSnapshot snapshot = Macs(4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
+  for (int i = 0; i < 4; ++i) LoseLan(FactsOf(snapshot, i));
+  ASSERT_EQ(JudgeLinks(snapshot).group().verdict(), "ring-only") << "known to have no LAN";
+  // Their ifconfig was cut off: the LAN may be there.
+  *FactsOf(snapshot, 2).add_unknown() =
+      MakeReason(reasons::kCommandTimedOut, "interfaces: ifconfig: took longer than 3 s");
+  const v1::ClusterLinks links = JudgeLinks(snapshot);
+  const v1::GroupVerdict& group = links.group();
+  EXPECT_EQ(group.verdict(), "jaccl-ring") << group.DebugString();
+  ASSERT_NE(Choice(group, "jaccl", "ring"), nullptr);
+  EXPECT_TRUE(Choice(group, "jaccl", "ring")->usable());
+  EXPECT_EQ(group.node_ids_size(), 4);
+  EXPECT_FALSE(CodesIn(group.warnings()).contains(reasons::kCoordinator));
+  EXPECT_THAT(CodesIn(group.warnings()), Contains(reasons::kFactUnknown));
+  const v1::Diagnosis told = Diagnose(snapshot, links, {}, {});
+  for (const v1::Finding& finding : told.findings()) {
+    if (finding.reason().code() != reasons::kFactUnknown) continue;
+    EXPECT_EQ(finding.severity(), v1::SEVERITY_INFO);
+    EXPECT_THAT(finding.steps(0), HasSubstr("links recheck"));
+  }
+}
+
+TEST(GroupVerdict, AMacWhoseInterfacesAreUnknownIsNotSaidToBeAlone) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 1).clear_interfaces();
+  *FactsOf(snapshot, 1).add_unknown() =
+      MakeReason(reasons::kCommandTimedOut, "interfaces: ifconfig: took longer than 3 s");
+  const v1::GroupVerdict group = JudgeLinks(snapshot).group();
+  EXPECT_EQ(group.verdict(), "ring-only") << group.DebugString();
+  EXPECT_FALSE(CodesIn(group.reasons()).contains(reasons::kNoRing));
+  EXPECT_FALSE(CodesIn(group.warnings()).contains(reasons::kCoordinator));
+  EXPECT_THAT(CodesIn(group.warnings()), Contains(reasons::kFactUnknown));
+}
+
+// A cable to a Mac that has no Thunderbolt 5 gives no RDMA.
+TEST(GroupVerdict, NobodyIsSentToBuyACableToAThunderbolt4Mac) {
+  v1::LinkSnapshot snapshot = Macs(2, {});
+  for (int i = 0; i < 2; ++i) {
+    v1::ThunderboltPort& port = *FactsOf(snapshot, i).add_ports();
+    port.set_socket(1);
+    port.set_is_thunderbolt5(i == 0 ? v1::FACT_YES : v1::FACT_NO);
+  }
+  const v1::GroupVerdict group = JudgeLinks(snapshot).group();
+  EXPECT_EQ(group.verdict(), "ring-only");
+  EXPECT_EQ(CodesIn(group.reasons()), (std::set<std::string>{reasons::kTb4Controller}));
+  for (const v1::Reason& reason : group.reasons()) {
+    EXPECT_THAT(reason.remedy(), Not(HasSubstr("cable")));
   }
 }
 

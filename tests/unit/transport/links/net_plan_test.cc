@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "proto/reasons.h"
 #include "tests/unit/transport/links/link_snapshots_for_tests.h"
 #include "transport/links/ipv4.h"
@@ -94,6 +96,68 @@ TEST(NetPlan, NamesOfServicesAreNeverMoreThanNames) {
   EXPECT_EQ(commands[1],
             "networksetup -createnetworkservice \"Macrame link en2\" "
             "\"Port\\\" ; reboot ; \\\"\"");
+}
+
+// As the node's probe tells them: (name, device, enabled).
+void GiveServices(const std::vector<std::tuple<std::string, std::string, bool>>& services,
+                  v1::LinkFacts& facts) {
+  v1::ProbeOutput& output = *facts.add_outputs();
+  output.set_command("networksetup -listnetworkserviceorder");
+  std::string text = "An asterisk (*) denotes that a network service is disabled.\n";
+  int number = 0;
+  for (const auto& [name, device, enabled] : services) {
+    absl::StrAppend(&text, "(", enabled ? absl::StrCat(++number) : "*", ") ", name,
+                    "\n(Hardware Port: whatever, Device: ", device, ")\n\n");
+  }
+  output.set_text(text);
+}
+
+// A second service on a port gives it a second address, and the GID of the first leaves index 1.
+TEST(NetPlan, AServiceThatAPortHasIsTakenInsteadOfASecondOne) {
+  v1::LinkSnapshot snapshot = Bare(2, {{0, 1}});
+  GiveServices({{"Ethernet", "en0", true}, {"Kabel (alt)", "en2", true}, {"VPN", "", true}},
+               FactsOf(snapshot, 0));
+  const auto plan = Plan(snapshot);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(
+      CommandsOf(*plan, "mac-0"),
+      testing::ElementsAre("networksetup -setmanual \"Kabel (alt)\" 10.77.0.1 255.255.255.252"));
+  EXPECT_EQ(plan->commands(0).undo(), "networksetup -setdhcp \"Kabel (alt)\"");
+  EXPECT_THAT(CommandsOf(*plan, "mac-1"),
+              testing::ElementsAre(
+                  "networksetup -createnetworkservice \"Macrame link en2\" \"Thunderbolt 1\"",
+                  "networksetup -setmanual \"Macrame link en2\" 10.77.0.2 255.255.255.252"));
+}
+
+TEST(NetPlan, AServiceThatIsOffIsTurnedOnAndOneTooManyOff) {
+  v1::LinkSnapshot snapshot = Bare(2, {{0, 1}});
+  GiveServices({{"Thunderbolt 1", "en2", false}}, FactsOf(snapshot, 0));
+  GiveServices(
+      {{"Thunderbolt 1", "en2", true}, {"Macrame link en2", "en2", true}, {"old", "en2", false}},
+      FactsOf(snapshot, 1));
+  const auto plan = Plan(snapshot);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(
+      CommandsOf(*plan, "mac-0"),
+      testing::ElementsAre("networksetup -setnetworkserviceenabled \"Thunderbolt 1\" on",
+                           "networksetup -setmanual \"Thunderbolt 1\" 10.77.0.1 255.255.255.252"));
+  EXPECT_EQ(plan->commands(0).undo(),
+            "networksetup -setnetworkserviceenabled \"Thunderbolt 1\" off");
+  EXPECT_THAT(CommandsOf(*plan, "mac-1"),
+              testing::ElementsAre(
+                  "networksetup -setnetworkserviceenabled \"Thunderbolt 1\" off",
+                  "networksetup -setmanual \"Macrame link en2\" 10.77.0.2 255.255.255.252"));
+}
+
+// What was set by hand comes back as it was.
+TEST(NetPlan, TheAddressThatAServiceHadIsPutBackByUndo) {
+  v1::LinkSnapshot snapshot = Bare(2, {{0, 1}});
+  GiveServices({{"Cable", "en2", true}}, FactsOf(snapshot, 0));
+  GiveAddress("en2", "10.9.8.7", 16, FactsOf(snapshot, 0));
+  const auto plan = Plan(snapshot);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(CommandsOf(*plan, "mac-0").size(), 1u);
+  EXPECT_EQ(plan->commands(0).undo(), "networksetup -setmanual \"Cable\" 10.9.8.7 255.255.0.0");
 }
 
 TEST(NetPlan, ABlockThatIsNoneOrTooSmallIsRefused) {

@@ -270,5 +270,125 @@ TEST(BridgeLoops, OnlyCablesThatCloseACircleOfBridgesAreWarnedOf) {
   EXPECT_EQ(warned({{0, 1}, {1, 2}}, true), 0);
 }
 
+// ---- what the other end explains
+
+v1::LinkVerdict TheLink(const v1::LinkSnapshot& snapshot) {
+  const v1::ClusterLinks links = JudgeLinks(snapshot);
+  EXPECT_EQ(links.links_size(), 1);
+  return links.links(0);
+}
+
+// The link runs at 40 Gb/s and its port is down because of the controller: no cable changes it, and
+// no walk to Recovery either, although Thunderbolt 4 Macs ship with RDMA off.
+TEST(ThunderboltLinks, BesideAThunderbolt4MacNoCableAndNoRecoveryIsAdvised) {
+  for (const int old : {0, 1}) {
+    v1::LinkSnapshot snapshot = GoodPair();
+    for (int i = 0; i < 2; ++i) {
+      FactsOf(snapshot, i).mutable_ports(0)->set_speed_gbps(40);
+      FactsOf(snapshot, i).mutable_rdma_devices(0)->set_port_state(v1::RDMA_PORT_STATE_DOWN);
+      FactsOf(snapshot, i).set_rdma_enabled(v1::FACT_NO);
+      FactsOf(snapshot, i).mutable_ports(0)->mutable_peers(0)->set_advertises_rdma(v1::FACT_NO);
+    }
+    FactsOf(snapshot, old).mutable_ports(0)->set_is_thunderbolt5(v1::FACT_NO);
+    const v1::LinkVerdict link = TheLink(snapshot);
+    EXPECT_EQ(link.rdma_usable(), v1::FACT_NO);
+    EXPECT_EQ(CodesIn(link.reasons()), (std::set<std::string>{reasons::kTb4Controller}))
+        << link.DebugString();
+    const v1::LinkEnd& newer = old == 0 ? link.b() : link.a();
+    EXPECT_TRUE(newer.reasons().empty()) << newer.DebugString();
+    const v1::GroupVerdict group = JudgeLinks(snapshot).group();
+    EXPECT_EQ(CodesIn(group.reasons()), (std::set<std::string>{reasons::kTb4Controller}));
+  }
+}
+
+TEST(ThunderboltLinks, ASlowLinkOfUnknownControllersIsLookedAtBeforeACableIsBought) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 0).mutable_ports(0)->set_speed_gbps(40);
+  v1::LinkVerdict link = TheLink(snapshot);
+  ASSERT_EQ(link.reasons(0).code(), reasons::kLink40g);
+  EXPECT_THAT(link.reasons(0).remedy(), testing::StartsWith("a Thunderbolt 5 cable"));
+  FactsOf(snapshot, 1).mutable_ports(0)->set_is_thunderbolt5(v1::FACT_UNKNOWN);
+  link = TheLink(snapshot);
+  ASSERT_EQ(link.reasons(0).code(), reasons::kLink40g);
+  EXPECT_THAT(link.reasons(0).remedy(), testing::StartsWith("see first that both Macs"));
+}
+
+TEST(ThunderboltLinks, AMacThatIsTooOldIsUpdatedBeforeAnybodyGoesToRecovery) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 1).set_os_version("26.1");
+  FactsOf(snapshot, 1).set_rdma_ctl_missing(true);
+  FactsOf(snapshot, 1).set_rdma_enabled(v1::FACT_UNKNOWN);
+  FactsOf(snapshot, 1).clear_rdma_devices();
+  FactsOf(snapshot, 1).mutable_ports(0)->clear_rdma_device();
+  FactsOf(snapshot, 0).mutable_ports(0)->mutable_peers(0)->set_advertises_rdma(v1::FACT_NO);
+  FactsOf(snapshot, 0).mutable_rdma_devices(0)->set_port_state(v1::RDMA_PORT_STATE_DOWN);
+  const v1::LinkVerdict link = TheLink(snapshot);
+  EXPECT_EQ(CodesIn(link.reasons()), (std::set<std::string>{reasons::kOsTooOld}))
+      << link.DebugString();
+}
+
+// ---- self-assigned addresses
+
+v1::LinkSnapshot SelfAssignedMesh() {
+  v1::LinkSnapshot snapshot = Macs(3, {{0, 1}, {1, 2}, {0, 2}});
+  int number = 0;
+  for (int i = 0; i < 3; ++i) {
+    v1::LinkFacts& facts = FactsOf(snapshot, i);
+    for (const char* name : {"en2", "en3"}) {
+      GiveAddress(name, absl::StrCat("169.254.", ++number, ".7"), 16, facts);
+    }
+    // One of them holds the route of all.
+    facts.clear_routes();
+    v1::NetworkRoute& route = *facts.add_routes();
+    route.set_destination("169.254");
+    route.set_interface_name("en2");
+  }
+  return snapshot;
+}
+
+TEST(ThunderboltLinks, AMeshOfSelfAssignedAddressesIsAllowedWithAWarning) {
+  const v1::LinkSnapshot snapshot = SelfAssignedMesh();
+  const v1::ClusterLinks links = JudgeLinks(snapshot);
+  EXPECT_EQ(links.group().verdict(), "jaccl-mesh") << links.group().DebugString();
+  EXPECT_EQ(links.group().rendezvous_ip(), "192.0.2.1") << "on the LAN, never on such an address";
+  bool is_warned = false;
+  for (const v1::Reason& warning : links.group().warnings()) {
+    is_warned = is_warned || (warning.message().find("self-assigned") != std::string::npos &&
+                              warning.remedy().find("net plan") != std::string::npos);
+  }
+  EXPECT_TRUE(is_warned) << links.group().DebugString();
+  EXPECT_NE(links.group().ring_over(), "thunderbolt") << "TCP can't tell the cables apart";
+}
+
+TEST(ThunderboltLinks, ASelfAssignedAddressBesideAStaticOneDoesNotMatch) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  GiveAddress("en2", "169.254.3.7", 16, FactsOf(snapshot, 0));
+  const v1::LinkVerdict link = TheLink(snapshot);
+  EXPECT_EQ(link.rdma_usable(), v1::FACT_NO);
+  EXPECT_THAT(CodesIn(link.reasons()), testing::Contains(reasons::kSubnetMismatch));
+}
+
+// macOS assigns them, and their GIDs, minutes after a start.
+TEST(ThunderboltLinks, AnAddressThatMayStillComeIsWaitedFor) {
+  for (const uint64_t age : {40u, 299u, 300u, 90'000u}) {
+    for (const bool has_address : {true, false}) {
+      v1::LinkSnapshot snapshot = GoodPair();
+      v1::LinkFacts& facts = FactsOf(snapshot, 0);
+      facts.set_boot_time_unix_seconds(1'795'000'000);
+      facts.set_probed_unix_ms((1'795'000'000 + age) * 1000);
+      facts.mutable_rdma_devices(0)->clear_gids();
+      if (!has_address) {
+        for (v1::LinkInterface& one : *facts.mutable_interfaces()) {
+          if (one.name() == "en2") one.clear_addresses();
+        }
+      }
+      const v1::LinkVerdict link = TheLink(snapshot);
+      ASSERT_GE(link.reasons_size(), 1);
+      EXPECT_EQ(link.reasons(0).code(), has_address ? reasons::kNoIpv4Gid : reasons::kNoIpv4);
+      EXPECT_EQ(link.reasons(0).remedy().find("wait until") == 0, age < 300) << age;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace macrame::transport

@@ -38,12 +38,12 @@ ModelConfig RandomConfig(std::mt19937& random) {
   config.kv_heads = Pick(random, 1, 16);
   config.attention_heads = config.kv_heads * Pick(random, 1, 8);
   config.vocab_size = Pick(random, 1, 300'000);
-  const int groups[] = {32, 64, 128};
-  if (Pick(random, 0, 3) > 0) config.quantization = {4, groups[Pick(random, 0, 2)]};
+  const int groups[] = {16, 32, 64, 128};
+  if (Pick(random, 0, 3) > 0) config.quantization = {4, groups[Pick(random, 0, 3)]};
   if (Pick(random, 0, 1) > 0) {
     config.quantization_overrides["model.layers.1.self_attn.o_proj"] = {8,
-                                                                        groups[Pick(random, 0, 2)]};
-    config.quantization_overrides["model.layers.2.mlp.down_proj"] = {8, groups[Pick(random, 0, 2)]};
+                                                                        groups[Pick(random, 0, 3)]};
+    config.quantization_overrides["model.layers.2.mlp.down_proj"] = {8, groups[Pick(random, 0, 3)]};
   }
   // As files are: whole groups, in every layer.
   config.intermediate_size = 128 * Pick(random, 1, 200);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -306,6 +307,16 @@ TEST(HostileConfigsTest, ALargeFileIsNotRead) {
   EXPECT_EQ(ReasonOf(loaded.status()).code(), "MODEL_CONFIG_INVALID");
   EXPECT_THAT(std::string(loaded.status().message()),
               HasSubstr(folder + "/config.json is larger than 1048576 bytes"));
+}
+
+// A hang is what this test fails by: no program ever writes into the pipe.
+TEST(HostileConfigsTest, APipeIsNotWaitedFor) {
+  const std::string folder = WriteFolder({});
+  const std::string path = folder + "/config.json";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto loaded = LoadModelConfig(folder);
+  EXPECT_EQ(ReasonOf(loaded.status()).code(), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(path + " is a pipe, not a file"));
 }
 
 TEST(HostileConfigsTest, AMissingFileIsNamed) {

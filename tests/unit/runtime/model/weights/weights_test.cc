@@ -243,11 +243,21 @@ TEST(WeightsTest, GptOssOfOtherSizesIsRefused) {
               HasSubstr("mlp.experts.gate_proj.weight' is [3, 64, 8], config.json implies "
                         "[3, 96, 8]"));
   EXPECT_THAT(refusal(true, "\"mxfp4\"", "\"mxfp6\""), HasSubstr("quantised with \"mxfp6\""));
-  for (const char* mode : {"mxfp8", "nvfp4"}) {
-    EXPECT_THAT(refusal(false, "mxfp4", mode),
-                HasSubstr("quantisation mode \"" + std::string(mode) +
-                          "\" is not implemented; affine and mxfp4 are"));
-  }
+  EXPECT_THAT(refusal(false, "mxfp4", "nvfp6"),
+              HasSubstr("quantisation mode \"nvfp6\" is not implemented; affine, mxfp4, mxfp8 and "
+                        "nvfp4 are"));
+  EXPECT_THAT(
+      refusal(false, "mxfp4", "nvfp4"),
+      HasSubstr("nvfp4 with 4 bits in groups of 32; the format has 4 bits in groups of 16"));
+  EXPECT_THAT(
+      refusal(false, "mxfp4", "mxfp8"),
+      HasSubstr("mxfp8 with 4 bits in groups of 32; the format has 8 bits in groups of 32"));
+  EXPECT_THAT(refusal(false, "\"mode\":\"mxfp4\"",
+                      R"("mode":"mxfp4","lm_head":{"mode":"nvfp4","global_scale":true})"),
+              HasSubstr("'quantization.lm_head': nvfp4 with a global scale is not implemented"));
+  EXPECT_THAT(
+      refusal(false, "\"sliding_window\":12", R"("sliding_window":12,"quantize_activations":true)"),
+      HasSubstr("'quantize_activations' is true: activations that are quantised"));
   EXPECT_THAT(
       refusal(false, "\"group_size\":32", "\"group_size\":64"),
       HasSubstr("mxfp4 with 4 bits in groups of 64; the format has 4 bits in groups of 32"));
@@ -259,12 +269,18 @@ TEST(WeightsTest, GptOssOfOtherSizesIsRefused) {
 TEST(ModelConfigTest, AModulesOwnModeIsAffineUnlessItSaysOtherwise) {
   const auto config = ParseModelConfig(
       Replaced(RandomModel(GptOss(false)).at("config.json"), "\"mode\":\"mxfp4\"",
-               R"("mode":"mxfp4","lm_head":{"bits":8,"group_size":64},"model.embed_tokens":{})"),
+               R"("mode":"mxfp4","lm_head":{"bits":8,"group_size":64},"model.embed_tokens":{},)"
+               R"("model.layers.0.self_attn.q_proj":{"mode":"nvfp4"},)"
+               R"("model.layers.0.self_attn.k_proj":{"mode":"mxfp8","bits":8,"group_size":32})"),
       "m");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->quantization, (QuantizationTraits{4, 32, QuantizationMode::kMxfp4}));
   EXPECT_EQ(config->QuantizationOf("lm_head"), (QuantizationTraits{8, 64}));
   EXPECT_EQ(config->QuantizationOf("model.embed_tokens"), (QuantizationTraits{4, 64}));
+  EXPECT_EQ(config->QuantizationOf("model.layers.0.self_attn.q_proj"),
+            (QuantizationTraits{4, 16, QuantizationMode::kNvfp4}));
+  EXPECT_EQ(config->QuantizationOf("model.layers.0.self_attn.k_proj"),
+            (QuantizationTraits{8, 32, QuantizationMode::kMxfp8}));
   EXPECT_EQ(config->sliding_windows, (std::vector<int>{12, 0})) << "every other layer";
   EXPECT_TRUE(config->attention_sinks);
 }

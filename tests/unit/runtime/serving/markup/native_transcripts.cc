@@ -116,6 +116,15 @@ const std::vector<TranscriptCase>& NativeTranscripts() {
        "functools[{\"name\": \"get_time\", \"arguments\": {}}, {\"name\": \"get_weather\", "
        "\"arguments\": {\"city\": \"Rome\"}}]",
        "call 0 get_time: {}\ncall 1 get_weather: {\"city\": \"Rome\"}\n"},
+      {"phi4", "words before a list of calls",
+       "I look.\n<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", "
+       "\"days\": 2}}, {\"name\": \"get_time\", \"arguments\": {}}]<|/tool_call|>",
+       "say: I look.\ncall 0 get_weather: {\"city\": \"Rome\", \"days\": 2}\ncall 1 get_time: "
+       "{}\n"},
+      {"phi4", "a call as tools are described",
+       "<|tool_call|>[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", "
+       "\"arguments\": {\"city\": \"Rome\"}}}]<|/tool_call|>",
+       "call 0 get_weather: {\"city\": \"Rome\"}\n"},
       {"functools", "a list behind a word",
        " functools[{\"name\": \"get_time\", \"arguments\": {}}]", "call 0 get_time: {}\n"},
       {"cohere", "a plan and an action",

@@ -1,0 +1,15 @@
+#include "transport/memory_release.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace macrame::transport {
+
+void ReleaseFreedMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace macrame::transport
