@@ -33,8 +33,25 @@ def tell(**report):
     print(json.dumps(report), flush=True)
 
 
-def open_silent(address, port, count, first_bytes=b""):
-    """Connects and says nothing more; those that are refused or cut are opened again ten times a second."""
+def connected(address, port, first_bytes=b"", source=None):
+    """A connection that said these bytes, read without waiting; none: it is refused."""
+    one = socket.socket()
+    one.settimeout(0.5)
+    try:
+        if source:
+            one.bind((source, 0))
+        one.connect((address, port))
+        one.sendall(first_bytes)
+        one.setblocking(False)
+    except OSError:
+        one.close()
+        return None
+    return one
+
+
+def open_silent(address, port, count, first_bytes=b"", sources=()):
+    """Connects and says nothing more; those that are refused or cut are opened again ten times a second.
+    `sources`: the addresses to come from, in turn."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 100), hard))
     held, made = [], 0
@@ -49,15 +66,8 @@ def open_silent(address, port, count, first_bytes=b""):
                 one.close()
                 held.remove(one)
         while len(held) < count and not stopped():
-            one = socket.socket()
-            one.settimeout(0.5)
-            try:
-                one.connect((address, port))
-                if first_bytes:
-                    one.send(first_bytes)
-                one.setblocking(False)
-            except OSError:
-                one.close()
+            one = connected(address, port, first_bytes, sources[made % len(sources)] if sources else None)
+            if one is None:
                 break
             held.append(one)
             made += 1
@@ -143,10 +153,11 @@ def post_large(port, model, size, streams):
 
 
 class Attack:
-    """`inside` gives the command line that runs another in the namespace that the attack comes from."""
+    """`inside` gives the command line that runs another in the namespace that the attack comes from;
+    `script` has attacks of its own in place of this file."""
 
-    def __init__(self, inside, kind, *arguments):
-        self.command = inside([sys.executable, os.path.abspath(__file__), kind, *map(str, arguments)])
+    def __init__(self, inside, kind, *arguments, script=__file__):
+        self.command = inside([sys.executable, os.path.abspath(script), kind, *map(str, arguments)])
         self.report = None
 
     def __enter__(self):
@@ -165,7 +176,7 @@ class Attack:
 if __name__ == "__main__":
     chosen, *given = sys.argv[1:]
     if chosen == "half-open":
-        open_silent(given[0], int(given[1]), int(given[2]))
+        open_silent(given[0], int(given[1]), int(given[2]), sources=given[3:])
     elif chosen == "idle-http":
         open_silent("127.0.0.1", int(given[0]), int(given[1]), b"POST /v1/chat/completions HTTP/1.1\r\nhost: ")
     elif chosen == "beacons":

@@ -53,6 +53,28 @@ exec env -i container=macrame-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/syste
 """
 
 
+checks = 0
+
+
+def expect(condition, text, evidence=""):
+    global checks
+    checks += 1
+    if not condition:
+        raise Failed(f"{text}\n{evidence}")
+    say(f"holds: {text}")
+
+
+def until(limit_s, what, condition):
+    begun = time.monotonic()
+    while time.monotonic() - begun < limit_s:
+        found = condition()
+        if found:
+            say(f"       {what}: {time.monotonic() - begun:.1f} s")
+            return found
+        time.sleep(0.2)
+    raise Failed(f"not within {limit_s} s: {what}")
+
+
 class CannotBoot(Exception):
     """Why no machine can be booted here, in a sentence."""
 
@@ -77,7 +99,7 @@ def cgroup2():
 
 
 class Desk:
-    """The folder in memory, and up to two machines with a cable between them."""
+    """The folder in memory, and machines: two with a cable between them, or more on a switch."""
 
     def __init__(self):
         self.groups = cgroup2()
@@ -96,10 +118,21 @@ class Desk:
         run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]])
         for machine, end in zip(self.machines, ends):
             run(["ip", "link", "set", end, "netns", machine.namespace, "name", "eth0"])
-            inside = ["ip", "-n", machine.namespace]
-            run(inside + ["addr", "add", f"{machine.address}/24", "brd", "+", "dev", "eth0"])
-            run(inside + ["link", "set", "lo", "up"])
-            run(inside + ["link", "set", "eth0", "up"])
+            machine.set_address()
+
+    def switch(self):
+        namespace = f"{self.prefix}-switch"
+        run(["ip", "netns", "add", namespace])
+        self.namespaces.append(namespace)
+        inside = ["ip", "-n", namespace]
+        run(inside + ["link", "add", "switch", "type", "bridge"])
+        run(inside + ["link", "set", "switch", "up"])
+        for machine in self.machines:
+            port = f"{self.prefix}{machine.index}"
+            run(["ip", "link", "add", port, "netns", namespace, "type", "veth", "peer", "name", "eth0", "netns",
+                 machine.namespace])
+            run(inside + ["link", "set", port, "master", "switch", "up"])
+            machine.set_address()
 
     def close(self):
         for machine in self.machines:
@@ -141,6 +174,12 @@ class Machine:
                  "--uts", "--ipc", "--cgroup", "--propagation", "private", "sh", "-euc", BOOT, "boot",
                  *parts, REPOSITORY, self.name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=enter)
+
+    def set_address(self):
+        inside = ["ip", "-n", self.namespace]
+        run(inside + ["addr", "add", f"{self.address}/24", "brd", "+", "dev", "eth0"])
+        run(inside + ["link", "set", "lo", "up"])
+        run(inside + ["link", "set", "eth0", "up"])
 
     def wait_until_booted(self):
         begun = time.monotonic()
@@ -217,3 +256,34 @@ def exposure(text):
     if not found:
         raise Failed(f"systemd-analyze says no figure:\n{text[-500:]}")
     return float(found.group(1))
+
+
+def main(doc, carry_out, *tools):
+    """Of a program whose one argument is the build's folder: the exit code of carry_out(desk, build)."""
+    if len(sys.argv) != 2:
+        print(doc, file=sys.stderr)
+        return 2
+    desk = None
+    try:
+        own_mounts()
+        for tool in ("ip", "nsenter", "unshare", *tools):
+            if not shutil.which(tool):
+                raise CannotBoot(f"the command {tool} is missing")
+        begun = time.monotonic()
+        desk = Desk()
+        carry_out(desk, os.path.abspath(sys.argv[1]))
+        say(f"all {checks} checks held, {time.monotonic() - begun:.0f} s")
+        return 0
+    except CannotBoot as why:
+        print(f"no machine was booted: {why}")
+        return 77
+    except Failed as failed:
+        say(f"FAILED: {failed}")
+        if desk:
+            for machine in desk.machines:
+                text = run(["tail", "-n", "30", f"{machine.folder}/upper/var/log/macrame/agentd.log"], check=False)
+                say(f"the end of {machine.name}'s log:\n{text.stdout}")
+        return 1
+    finally:
+        if desk:
+            desk.close()

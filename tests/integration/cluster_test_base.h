@@ -41,6 +41,7 @@ class ClusterTest : public ::testing::Test {
   double WaitFor(const std::string& what, std::vector<AgentProcess*> agents, double limit_s,
                  const Condition& condition);
   std::vector<AgentProcess*> Running();
+  AgentProcess* FindByNodeId(const std::string& node_id);  // null: none that runs and answers
   AgentProcess& ByNodeId(const std::string& node_id);
   std::string NodeIdOf(AgentProcess& agent);
   // Of its HTTP API; 0: it does not say.

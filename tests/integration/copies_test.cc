@@ -31,16 +31,17 @@ class CopiesTest : public ClusterTest {
     });
   }
 
-  // On a machine of its own, as far as it can tell.
-  AgentProcess& AddOnMachine(const std::string& name) {
+  // On a machine of its own, as far as it can tell, or with the machine-id of another one.
+  AgentProcess& AddOnMachine(const std::string& name, const std::string& machine = "") {
     const std::string file = folder_ + "/machine-" + name;
-    std::ofstream(file) << "machine of " << name << "\n";
+    std::ofstream(file) << "machine of " << (machine.empty() ? name : machine) << "\n";
     return AddAgent(name, "", {"machine_id_file: " + file});
   }
 
   // Not started.
-  AgentProcess& AddCopyOf(const AgentProcess& of, const std::string& name) {
-    AgentProcess& copy = AddOnMachine(name);
+  AgentProcess& AddCopyOf(const AgentProcess& of, const std::string& name,
+                          const std::string& machine = "") {
+    AgentProcess& copy = AddOnMachine(name, machine);
     const std::string from = of.folder() + "/s/", to = copy.folder() + "/s/";
     std::filesystem::create_directories(to);
     for (const char* file : {"state.db", "state.db-wal", "state.made"}) {
@@ -130,6 +131,33 @@ TEST_F(CopiesTest, ACopyBesideAGangThatStreamsDisturbsNobody) {
           [](const v1::ClusterStatus& status) { return AliveCount(status) == 4; });
   EXPECT_EQ(Clash(*Status(copy)), nullptr);
   EXPECT_EQ(Deployment(follower).epoch(), epoch);
+}
+
+// As containers of one image are, or virtual machines of one template: with the node's state and
+// machine-id, and a name of its own. Each start looks like the node's restart.
+TEST_F(CopiesTest, ACloneWithTheSameMachineIdIsRefusedWhileTheNodeAnswers) {
+  Load();
+  AgentProcess& of = *agents_[1];
+  const uint64_t epoch = Deployment(of).epoch();
+  ASSERT_NE(epoch, 0u);
+  AgentProcess& clone = AddCopyOf(of, "clone", "bess");
+  ASSERT_EQ(ReadWholeFile(folder_ + "/machine-bess"), ReadWholeFile(folder_ + "/machine-clone"));
+  for (const int ends_by : {SIGTERM, SIGKILL}) {
+    clone.Start();
+    WaitFor("the clone is refused", {&clone}, 30,
+            [](const v1::ClusterStatus& status) { return Clash(status) != nullptr; });
+    StreamFor(1, of);
+    const auto refused = Status(clone);
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    ASSERT_NE(Clash(*refused), nullptr);
+    EXPECT_NE(Clash(*refused)->remedy().find("--new-identity"), std::string::npos);
+    clone.Kill(ends_by);
+    StreamFor(1, of);
+  }
+  const auto after = Status(of);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(AliveCount(*after), 3);
+  EXPECT_EQ(Deployment(of).epoch(), epoch) << "nothing was launched anew";
 }
 
 TEST_F(CopiesTest, AMovedDiskGoesOnAndTheOldMachineIsRefused) {

@@ -2,6 +2,8 @@
 
 import json
 import sys
+import urllib.error
+import urllib.request
 
 CASES = []
 FAMILIES = ["hermes", "mistral", "harmony", "llama3"]
@@ -35,6 +37,24 @@ def run(client, what):
             print(f"FAILED: {what}: {function.__name__}{arguments}")
             raise
     print(f"{what}: {len(CASES)} cases")
+
+
+def ask(url, path, body=None, method=None):
+    """(status, text) of one request."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as failure:
+        return failure.code, failure.read().decode()
+
+
+def answered(url, path, body=None):
+    """The text of a request that has to be answered."""
+    status, text = ask(url, path, body)
+    assert status == 200, (path, status, text)
+    return text
 
 
 def base_url():

@@ -1,21 +1,8 @@
 """Paths without a package of their own: tokens, the description, and what it promises."""
 
 import json
-import urllib.error
-import urllib.request
 
-from cases import base_url, case, run
-
-
-def ask(url, path, body=None, method=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"content-type": "application/json"},
-                                     method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as failure:
-        return failure.code, failure.read().decode()
+from cases import ask, base_url, case, run
 
 
 @case()

@@ -7,10 +7,13 @@ that were stored but in float32: on a CPU, MLX sums bf16 in bf16, which says not
 engine. rankd computes in float32 on a CPU anyway, so the bound of models in floats is that of two
 float32 programs that add in different orders. Products with quantised weights are integer dot
 products over activations of 16 bits a number, which has a bound of its own; whichever it is, the
-likeliest token must be mlx-lm's wherever the two likeliest are further apart than the bound.
+likeliest token must be mlx-lm's wherever the two likeliest are further apart than the bound. MLX's
+mxfp8 and nvfp4 are multiplied as the floats that they are, within the bound of floats.
 """
 
+import contextlib
 import copy
+import io
 import json
 import os
 import subprocess
@@ -89,6 +92,7 @@ from mlx_lm.models import (
     smollm3,
 )
 from more_architectures import MORE_ARCHITECTURES
+from mlx_lm.utils import quantize_model
 from recurrent_architectures import RECURRENT_ARCHITECTURES
 
 PROMPT_TOKENS = 40
@@ -440,6 +444,11 @@ STORAGES = {
     "8bit-g64": (mx.bfloat16, 8, 64),
     "8bit-g32-float32": (mx.float32, 8, 32),
     "mxfp4": (mx.bfloat16, 4, 32, "mxfp4"),
+    # All maps in one of MLX's modes, or as mlx-lm's converter chooses: it keeps some at 8 bits.
+    "mlx-mxfp8": (mx.bfloat16, 8, 32, "mxfp8"),
+    "mlx-nvfp4": (mx.float16, 4, 16, "nvfp4"),
+    "mxfp8-converted": (mx.bfloat16, 8, 32, "mxfp8"),
+    "nvfp4-converted": (mx.bfloat16, 4, 16, "nvfp4"),
     # 8-bit floats with a scale for each block, or for each row; they are computed with as bfloat16.
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
@@ -468,6 +477,10 @@ def is_in_floats(architecture):
 # Of these storages only these architectures.
 ONLY = {
     "mxfp4": ("gpt_oss", "qwen3"),
+    "mlx-mxfp8": ("llama", "llama-tied", "qwen3_moe", "gpt_oss", "deepseek_v3"),
+    "mlx-nvfp4": ("llama", "llama-tied", "qwen3_moe", "gpt_oss", "deepseek_v3"),
+    "mxfp8-converted": ("llama", "qwen3_moe"),
+    "nvfp4-converted": ("llama-tied", "qwen3_moe", "deepseek_v3", "granite"),
     "fp8": ("deepseek_v3-published", "qwen3", "qwen3_moe", "phi3"),
     "fp8-rows": ("glm4_moe", "llama"),
     "int4-packed": ("kimi_k2", "kimi_k25", "qwen3", "phi3"),
@@ -515,7 +528,7 @@ def as_type(model, dtype):
 def write_folder(folder, model, architecture, storage):
     config = dict(ARCHITECTURES[architecture][1])
     if quantization_of(storage):
-        config["quantization"] = quantization_of(storage)
+        config["quantization"] = getattr(model, "converted_to", quantization_of(storage))
     path = os.path.join(folder, "model.safetensors")
     if storage.startswith("deepseek"):
         config["quantization_config"] = DEEPSEEK_CONFIG
@@ -580,12 +593,22 @@ def draw(architecture, storage, seed):
         text.sanitize({})
     randomize(model)
     as_type(model, dtype)
-    if quantization:
+    if storage.endswith("-converted"):
+        convert(model, quantization)
+    elif quantization:
         nn.quantize(model, **quantization)
     mx.eval(model.parameters())
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
     prompt = mx.random.randint(0, vocabulary, (prompt_tokens(architecture),)).tolist()
     return model, prompt
+
+
+def convert(model, quantization):
+    """Quantises as `mlx_lm.convert -q --q-mode` does, and notes what it writes to config.json."""
+    sizes = [quantization[key] for key in ("group_size", "bits", "mode")]
+    with contextlib.redirect_stdout(io.StringIO()):
+        _, config = quantize_model(model, {}, *sizes)
+    object.__setattr__(model, "converted_to", config["quantization"])  # not a parameter
 
 
 def prompt_tokens(architecture):
@@ -682,6 +705,8 @@ def is_exact(storage):
 
 def bound_of(storage):
     packed = STORAGES[storage][1] or storage == "deepseek-fp4"
+    if storage in ("mlx-mxfp8", "mlx-nvfp4"):
+        return FLOAT_BOUND
     return QUANTIZED_BOUND if packed else FLOAT_BOUND
 
 

@@ -37,6 +37,13 @@ MODELS = {
 }
 DEFAULTS = {"os": ["26.4.1", "25E253"], "rdma": "enabled", "kexts": True, "sleep": 0,
             "bridge": [], "sharing": None, "protection_domains": 0, "booted": 1795000000}
+# What a Mac of another language calls its hardware ports and services; numbers and BSD names stay.
+LANGUAGES = {
+    "de": {"Thunderbolt Bridge": "Thunderbolt-Bridge", "Wi-Fi": "WLAN"},
+    "fr": {"Thunderbolt Bridge": "Pont Thunderbolt"},
+    "ja": {"Thunderbolt Bridge": "Thunderbolt ブリッジ"},
+    "zh": {"Thunderbolt Bridge": "雷雳网桥", "Thunderbolt ": "雷雳 ", "Ethernet": "以太网"},
+}
 RDMA_PROTOCOL = 64087
 SYSCTL_INVENTORY = ("hw.model hw.memsize hw.physicalcpu hw.perflevel0.physicalcpu "
                     "machdep.cpu.brand_string kern.boottime kern.bootsessionuuid vm.swapusage "
@@ -220,11 +227,19 @@ class Mac:
                 f" disksleep            10\n sleep                {self.says['sleep']}\n"
                 " displaysleep         10\n powermode            0\n womp                 1\n")
 
+    def local(self, name):
+        """The name of a port or service in the Mac's language."""
+        for english, own in LANGUAGES.get(self.says.get("language"), {}).items():
+            if name == english or (english.endswith(" ") and name[:-1].rstrip() + " " == english):
+                return name.replace(english, own)
+        return name
+
     def hardware_ports(self):
         lan_name, lan = self.model["lan"]
         ports = [(lan_name, lan), ("Wi-Fi", self.model["wifi"]), ("Thunderbolt Bridge", "bridge0")]
         ports += [(f"Thunderbolt {n}", interface) for n, interface in self.sockets.items()]
-        text = "".join(f"\nHardware Port: {name}\nDevice: {device}\n"
+        ports += [(name, device) for name, device, _, _ in self.says.get("also", []) if name]
+        text = "".join(f"\nHardware Port: {self.local(name)}\nDevice: {device}\n"
                        f"Ethernet Address: {mac_address(self.name, device)}\n"
                        for name, device in ports)
         return text + "\nVLAN Configurations\n===================\n"
@@ -234,10 +249,14 @@ class Mac:
         services = [(lan_name, lan_name, lan, True), ("Wi-Fi", "Wi-Fi", self.model["wifi"], True),
                     ("Thunderbolt Bridge", "Thunderbolt Bridge", "bridge0",
                      bool(self.says["bridge"]))]
+        # Services that somebody made for single ports.
+        services += [(name, f"Thunderbolt {socket}", self.sockets[socket], enabled)
+                     for name, socket, enabled in self.says.get("services", [])]
         text = "An asterisk (*) denotes that a network service is disabled.\n"
         for number, (name, port, device, enabled) in enumerate(services, 1):
             mark = number if enabled else "*"
-            text += f"({mark}) {name}\n(Hardware Port: {port}, Device: {device})\n\n"
+            text += (f"({mark}) {self.local(name)}\n"
+                     f"(Hardware Port: {self.local(port)}, Device: {device})\n\n")
         return text
 
     def interface(self, name, ip, prefix, up, active, promiscuous=False):
@@ -264,6 +283,10 @@ class Mac:
             cable = self.cables.get(socket)
             text += self.interface(name, cable.ip if cable else None, cable.prefix if cable else 0,
                                    True, cable is not None, name in self.says["bridge"])
+        for port, name, ip, prefix in self.says.get("also", []):
+            text += (self.interface(name, ip, prefix, True, True) if port else
+                     f"{name}: flags=8051<UP,POINTOPOINT,RUNNING,MULTICAST> mtu 1280\n"
+                     f"\tinet {ip} --> {ip} netmask 0xffffffff\n")
         text += self.bridge("bridge0", self.says["bridge"], None)
         if self.says["sharing"]:
             text += self.bridge("bridge100", [self.says["sharing"]], "192.168.2.1")
@@ -293,6 +316,8 @@ class Mac:
                 base = network(cable.ip, cable.prefix)
                 rows.append((f"{base}/{cable.prefix}", f"link#{20 + socket}", "UCS",
                              self.sockets[socket], "!"))
+        for _, name, ip, prefix in self.says.get("also", []):
+            rows.append((f"{network(ip, prefix)}/{prefix}", "link#40", "UCS", name, "!"))
         if self.says["sharing"]:
             rows.append(("192.168.2", "link#30", "UC", "bridge100", "!"))
         heading = ("Routing tables\n\nInternet:\n"
