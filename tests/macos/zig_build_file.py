@@ -5,7 +5,7 @@
 What BUILD compiles together, as a Mac's own build does, is compiled together here too; each source has the
 definitions of BUILD's compile_commands.json. It has one precompiled header at the most, of headers that it
 includes anyway: so a header that it forgot is still missed. Paths below ROOT are written from there, so that
-a compiler cache serves a second clone.
+a compiler cache serves a second clone. Sources of tests are only checked: no code is made of them.
 """
 
 import collections
@@ -82,8 +82,8 @@ def write_if_changed(path, text):
 class Unit:
     """What is compiled at once: a source, or several."""
 
-    def __init__(self, name, sources, options, reached):
-        self.name, self.sources, self.options = name, sources, options
+    def __init__(self, name, options, reached, is_test):
+        self.name, self.options, self.is_test = name, options, is_test
         self.heavy = frozenset(header for header in HEAVY if header in reached)
 
 
@@ -94,7 +94,8 @@ def units_of(root, work, build, names, includes):
 
     def add(name, paths):
         options = [o.replace("$", "$$") for o in options_of.get(paths[0], []) if o not in ALWAYS]
-        units.append(Unit(name, paths, options, set().union(*(includes.of(path) for path in paths))))
+        reached = set().union(*(includes.of(path) for path in paths))
+        units.append(Unit(name, options, reached, paths[0].startswith(os.path.join(os.path.realpath(root), "tests/"))))
 
     folder = os.path.join(work, "together")
     os.makedirs(folder, exist_ok=True)
@@ -137,18 +138,22 @@ def main(root, build, work, include, mlx_include, compiler, launcher, sources):
         return os.path.relpath(path, root) if path.startswith(root + "/") else path
 
     generated = os.path.join(build, "proto/gen")
-    flags = (f"-target aarch64-macos.14.0 -std=c++20 -O0 -g0 -fno-sanitize=all -Wall -Wextra -Werror -I. "
+    flags = (f"-std=c++20 -O0 -g0 -fno-sanitize=all -Wall -Wextra -Werror -I. "
              f"-isystem {here(include)} -isystem {here(generated)} -isystem {here(mlx_include)}")
-    zig = f"ZIG_GLOBAL_CACHE_DIR={work}/zig-cache"
     sums = here(os.path.join(os.path.dirname(os.path.abspath(__file__)), "header_sum.py"))
     print(f"""builddir = {here(work)}
 rule compile
-  command = {zig} {launcher} {compiler} {flags} $start $defines -MD -MF $out.d -c $in -o $out
+  command = {launcher} {compiler} {flags} $start $defines -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+  description = aarch64-macos $in
+rule check
+  command = {compiler} {flags} $start $defines -fsyntax-only -MD -MF $out.d -MT $out $in && touch $out
   depfile = $out.d
   deps = gcc
   description = aarch64-macos $in
 rule precompile
-  command = {zig} {compiler} {flags} {FLOAT} $defines -MD -MF $out.d -x c++-header $in -o $out && python3 {sums} $out.d >$out.sum
+  command = {compiler} {flags} {FLOAT} $defines -MD -MF $out.d -x c++-header $in -o $out && python3 {sums} $out.d >$out.sum
   depfile = $out.d
   deps = gcc
   description = aarch64-macos $in
@@ -166,7 +171,8 @@ rule precompile
         source = here(unit.name)
         output = f"{here(work)}/objects/{os.path.basename(source) if source.startswith(here(work)) else source.replace('/', '_')}.o"
         objects.append(output)
-        print(f"build {output}: compile {source}" + (f" | {header}.pch" if header else ""))
+        rule = "check" if unit.is_test else "compile"
+        print(f"build {output}: {rule} {source}" + (f" | {header}.pch" if header else ""))
         print(f"  start = {f'-include-pch {header}.pch' if header else FLOAT}")
         print(f"  defines = {' '.join([always, *unit.options])}")
     for heavy, header in used.items():
