@@ -438,10 +438,13 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
     if (auto missing = FindMissing(round, name, gang)) failure = std::move(missing);
   }
   const bool awaits_cause = failure.has_value() && AwaitsCause(round, name, *failure, gang);
-  if (awaits_cause && !is_broken) return;
-  if (awaits_cause) failure.reset();
-  if (!failure.has_value() && !awaits_cause) failure = FindOverdue(round, name, gang);
-  if (!failure.has_value() && !awaits_cause) failure = FindMismatch(round, name, gang);
+  if (awaits_cause) {
+    if (!is_broken) return;
+    failure.reset();
+  } else {
+    if (!failure.has_value()) failure = FindOverdue(round, name, gang);
+    if (!failure.has_value()) failure = FindMismatch(round, name, gang);
+  }
   if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
   if (is_broken) {
     NoteFallback(name, gang, broken->second, "goes on without");

@@ -52,10 +52,12 @@ void RequestMeter::TakeTokens(uint64_t tokens, MonotonicTime now) {
     const uint64_t again = std::min(tokens, repeated_);
     repeated_ -= again;
     tokens -= again;
+    if (tokens == 0) {
+      last_token_ = now;
+      return;
+    }
     // Those that are new came together with some that were counted.
-    if (tokens > 0) last_token_ += (now - last_token_) * again / (again + tokens);
-    if (tokens == 0) last_token_ = now;
-    if (tokens == 0) return;
+    last_token_ += (now - last_token_) * again / (again + tokens);
   }
   if (tokens_ == 0) {
     registry_->Observe(m::kVllmFirstToken, model_, Seconds(now - begun_));
