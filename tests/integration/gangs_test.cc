@@ -171,7 +171,7 @@ TEST_F(GangsTest, AStoppedRankIsNamedKilledAndReplaced) {
   while (::kill(pid, 0) == 0 && elapsed() < 30) usleep(10'000);
   const double gone_s = elapsed();
   std::cout << "rank 2 stopped; its process was gone after " << gone_s << " s\n";
-  EXPECT_LT(gone_s, 5) << "two seconds and a margin for a busy host";
+  EXPECT_LT(gone_s, 8) << "three seconds where beats came late, and a margin for a busy host";
   std::cout << "ready again: " << WaitForReady(epoch) << " s\n";
   const auto after = Status(*agents_[0]);
   ASSERT_TRUE(after.ok());

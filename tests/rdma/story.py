@@ -26,7 +26,7 @@ PROMPT = "Explain RDMA in simple terms"
 MODEL_READY_MAX_S = 180
 # A machine that slept so much longer than it meant to was starved by its host: what failed there tells nothing.
 STARVED_S = 2
-STARVED = 75  # the exit status then
+STARVED_WORDS = "this machine got no processor time"
 checks = 0
 
 
@@ -61,20 +61,20 @@ def start_agent():
 
 class SlownessWatch(threading.Thread):
     """How late this process is when it has slept a moment: an emulated processor that gets no time on its host
-    misses the limits that agents and ranks hold each other to."""
+    misses the limits that agents and ranks hold each other to. Every machine says so when it is the first time."""
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.late_s = []
+        self.most_s = 0
 
     def run(self):
         while True:
             begun = time.monotonic()
             time.sleep(0.2)
-            self.late_s.append(time.monotonic() - begun - 0.2)
-
-    def most_s(self):
-        return max(self.late_s, default=0)
+            late = time.monotonic() - begun - 0.2
+            if self.most_s < STARVED_S <= late:
+                print(f"{STARVED_WORDS} for {late:.1f} s", flush=True)
+            self.most_s = max(self.most_s, late)
 
 
 def wait_for(node, what, condition, limit_s):
@@ -135,7 +135,7 @@ def load(node, transport=None, parallelism="pipeline"):
 
 def unload(node):
     node.ctl("model", "unload", BUNDLED_MODEL)
-    wait_for(node, "the model is unloaded", lambda s: deployment(s) is None, 60)
+    wait_for(node, "the model is unloaded", lambda s: deployment(s) is None, 120)
 
 
 def prove(node, backend):
@@ -167,7 +167,7 @@ def after_fault(node, what, before, code, reference):
     """The gang is formed again over TCP, by itself, and the reason is told."""
     status = wait_for(
         node, f"after {what} the model is served over TCP",
-        lambda s: is_ready(s, after_epoch=before) and backend_of(s) == "ring", 120)
+        lambda s: is_ready(s, after_epoch=before) and backend_of(s) == "ring", 240)
     expect(answer(node) == reference, f"after {what} the answer is the same")
     fallbacks = json.dumps(deployment(status).get("fallbacks", []))
     expect(code in fallbacks, f"after {what} status names {code}")
@@ -276,17 +276,11 @@ def main():
     try:
         find_everything(node)
         serve_over_both(node) if STORY == "2" else suffer(node)
-    except Failed as failure:
-        late = sorted(slowness.late_s)[-5:]
-        print("a moment's sleep was late by " + ", ".join(f"{one:.1f} s" for one in late), flush=True)
-        if slowness.most_s() >= STARVED_S:
-            print_log(node)
-            print_warnings_of_kernel()
-            print(f"FAILED after {checks} checks: {failure}; this machine got no processor time", flush=True)
-            sys.exit(STARVED)
+    except (Failed, subprocess.SubprocessError):
+        print(f"a moment's sleep was late by at most {slowness.most_s:.1f} s", flush=True)
         print_log(node)
         raise
-    print(f"{checks} held; a moment's sleep was late by at most {slowness.most_s():.1f} s", flush=True)
+    print(f"{checks} held; a moment's sleep was late by at most {slowness.most_s:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -160,12 +160,14 @@ TEST_F(GatewayBodiesTest, SmallRequestsDoNotWaitUntilLargeOnesAreRead) {
   for (int i = 0; i < 5 && least_part > 0.3; ++i) {
     const double alone = seconds_of([&] { Ask(large); });
     auto answered = std::async(std::launch::async, [&] { return Ask(large); });
-    double longest = 0;
+    std::vector<double> small;
     while (answered.wait_for(milliseconds(0)) != std::future_status::ready) {
-      const double small = seconds_of([&] { EXPECT_EQ(Ask(ChatPost(kTiny)).status, 200); });
-      longest = std::max(longest, small);
+      small.push_back(seconds_of([&] { EXPECT_EQ(Ask(ChatPost(kTiny)).status, 200); }));
     }
-    least_part = std::min(least_part, longest / alone);
+    if (small.empty()) continue;
+    // One may be late by itself on a busy machine; those that wait for the large one are all late.
+    std::sort(small.begin(), small.end());
+    least_part = std::min(least_part, small.at(small.size() / 2) / alone);
   }
   EXPECT_LT(least_part, 0.3) << "of a large request's own time";
 }

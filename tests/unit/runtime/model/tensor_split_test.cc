@@ -122,9 +122,11 @@ void ExpectGraphIsTheSame(const ModelShape& shape) {
   const std::vector<float> graph = RunRank<Decoder>(model, whole, alone);
   float largest = 0;
   for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+  // Packed floats are rounded more in sums, and how depends on the processor.
+  const bool is_rounded = shape.bits != 0 || shape.mxfp4;
+  const float part = is_rounded ? 5e-4f : shape.mode.empty() ? 1e-5f : 5e-5f;
   for (size_t i = 0; i < ours.size(); ++i) {
-    ASSERT_NEAR(graph[i], ours[i], (shape.bits == 0 && !shape.mxfp4 ? 1e-5 : 5e-4) * largest)
-        << shape.architecture << i;
+    ASSERT_NEAR(graph[i], ours[i], part * largest) << shape.architecture << i;
   }
 }
 

@@ -35,7 +35,8 @@ class KeepAwake : public ::testing::Test {
                         << "echo \"$@\" >" << folder_ << "/told.new\n"
                         << "mv " << folder_ << "/told.new " << folder_ << "/told\n"
                         << "while kill -0 \"$3\" 2>/dev/null; do sleep 0.02; done\n"
-                        << "echo over >" << folder_ << "/over\n";
+                        << "echo over >" << folder_ << "/over.new\n"
+                        << "mv " << folder_ << "/over.new " << folder_ << "/over\n";
     chmod(path.c_str(), 0700);
     return path;
   }
