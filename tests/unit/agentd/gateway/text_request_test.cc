@@ -79,6 +79,14 @@ TEST(TextRequestTest, LengthAndLogprobsAreOpenAis) {
   EXPECT_FALSE(Good({{"prompt", "a"}}).generate.has_top_logprobs());
 }
 
+TEST(TextRequestTest, OnlyAMissingLengthIsOpenAisDefault) {
+  EXPECT_EQ(Good({{"prompt", "a"}, {"max_tokens", nullptr}}).generate.max_tokens(), 16u);
+  EXPECT_EQ(Good({{"prompt", "a"}, {"max_completion_tokens", 5}}).generate.max_tokens(), 5u);
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    EXPECT_EQ(Good({{"prompt", "a"}, {name, -1}}).generate.max_tokens(), 0u) << name;
+  }
+}
+
 TEST(TextRequestTest, WhatCantBeHonouredIsRefused) {
   EXPECT_EQ(Refused({{"prompt", "a"}, {"suffix", "b"}}), "suffix");
   EXPECT_EQ(Refused({{"prompt", "a"}, {"best_of", 3}}), "best_of");
