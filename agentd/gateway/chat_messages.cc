@@ -216,7 +216,7 @@ Failure ReadMessage(const Json& message, const std::string& param, bool is_past,
     failure =
         ReadText(message, "tool_call_id", param, kCallIdBytesMax, out->mutable_tool_call_id());
     if (!failure) {
-      failure = ReadText(message, "name", param, kCallIdBytesMax, out->mutable_name());
+      failure = ReadText(message, "name", param, kMessageNameBytesMax, out->mutable_name());
     }
   }
   if (failure) return failure;
