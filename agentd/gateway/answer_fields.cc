@@ -117,10 +117,10 @@ void ReadModel(RequestFields& fields, AnswerRequest& request) {
 void ReadMaxTokens(RequestFields& fields, AnswerRequest& request) {
   // llama.cpp's and LM Studio's clients say "no limit" so.
   const auto limit = [&fields](const char* name) -> std::optional<int64_t> {
-    const Json* value = fields.Find(name);
-    const bool is_signed =
-        value != nullptr && value->is_number_integer() && !value->is_number_unsigned();
-    if (is_signed && value->get<int64_t>() == -1) return std::nullopt;
+    const Json* given = fields.Find(name);
+    const Json value = given == nullptr ? Json() : WholeNumber(*given);
+    const bool is_signed = value.is_number_integer() && !value.is_number_unsigned();
+    if (is_signed && value.get<int64_t>() == -1) return std::nullopt;
     return fields.Integer(name, 1, kMaxTokensMax);
   };
   const auto older = limit("max_tokens");

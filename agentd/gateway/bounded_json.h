@@ -37,8 +37,8 @@ JsonShape ShapeOfJson(absl::string_view text, size_t depth_max);
 bool HasLongerList(absl::string_view text, size_t depth_max, size_t entries_max);
 
 // Fills `out`, or says (400) what is wrong: nesting above `depth_max`, too many members or values,
-// malformed text or numbers that do not fit a double, bytes that are not UTF-8. The size is the
-// caller's to limit.
+// malformed text or numbers that do not fit a double, bytes that are not UTF-8. An escaped half of
+// a surrogate pair (\ud83d alone) is read as U+FFFD. The size is the caller's to limit.
 std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max, Json* out);
 // Likewise; what is no object is wrong, too.
 std::optional<ApiError> ParseJsonObject(absl::string_view text, size_t depth_max, Json* out);

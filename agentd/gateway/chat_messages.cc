@@ -34,6 +34,21 @@ std::string ReasoningOf(const Json& part, const std::string& type) {
   return found == part.end() ? TextsWithin(part) : TextsWithin(*found);
 }
 
+// The member that holds the text of a part of this type; null: the type is no text. The longer
+// names are those of OpenAI's responses, which clients send in chats, too.
+const char* TextMember(absl::string_view type) {
+  if (type == "text" || type == "input_text" || type == "output_text") return "text";
+  return type == "refusal" ? "refusal" : nullptr;
+}
+
+// What a part that is no text says all the same.
+std::string ToldText(const Json& part, const std::string& type) {
+  if (IsSealedPart(type)) return "";
+  const auto text = part.find("text");
+  const bool has_text = text != part.end() && text->is_string() && !IsImagePart(type);
+  return has_text ? text->get<std::string>() : LeftOutSentence(type);
+}
+
 // The text of one part of a content list.
 Failure AppendPart(const Json& part, const std::string& param, const PartPlace& place,
                    v1::ChatMessage* out, std::vector<std::string>& ignored) {
@@ -46,20 +61,20 @@ Failure AppendPart(const Json& part, const std::string& param, const PartPlace& 
     out->mutable_reasoning()->append(ReasoningOf(part, type));
     return std::nullopt;
   }
-  const bool is_text = type == "text" || type == "refusal";
-  if (!is_text && (place.is_past || place.is_answer)) {
+  const char* member = TextMember(type);
+  if (member == nullptr && (place.is_past || place.is_answer)) {
     NoteLeftOut(type, ignored);
-    if (!IsSealedPart(type)) text->append(LeftOutSentence(type));
+    text->append(ToldText(part, type));
     return std::nullopt;
   }
-  if (!is_text) {
+  if (member == nullptr) {
     return BadRequest(absl::StrCat("'", param, "' is of type '", type.substr(0, 64),
                                    "'; only text is supported."),
                       absl::StrCat(param, ".type"), "unsupported_value");
   }
-  const auto found = part.find(type);
+  const auto found = part.find(member);
   if (found == part.end() || !found->is_string()) {
-    return WrongType(absl::StrCat(param, ".", type), "a string");
+    return WrongType(absl::StrCat(param, ".", member), "a string");
   }
   text->append(found->get_ref<const std::string&>());
   return std::nullopt;
@@ -201,7 +216,7 @@ Failure ReadMessage(const Json& message, const std::string& param, bool is_past,
     failure =
         ReadText(message, "tool_call_id", param, kCallIdBytesMax, out->mutable_tool_call_id());
     if (!failure) {
-      failure = ReadText(message, "name", param, kCallIdBytesMax, out->mutable_name());
+      failure = ReadText(message, "name", param, kMessageNameBytesMax, out->mutable_name());
     }
   }
   if (failure) return failure;

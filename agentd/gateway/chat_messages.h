@@ -16,8 +16,9 @@ namespace macrame::agentd {
 // Adds to `request.messages`, or says (400, with `param` such as "messages[3].content[0].type")
 // what is wrong. "developer" becomes "system": chat templates know only that word.
 //
-// Before the last answer, what is no text is told as a sentence; what can't be told is left out.
-// Both are named in `ignored` by their types.
+// Text parts are `text`, `input_text`, `output_text` and `refusal`. Before the last answer, a part
+// of another type is told as its `text`, where it has one, or as a sentence; what can't be told is
+// left out. All of these are named in `ignored` by their types.
 std::optional<ApiError> ReadMessages(const Json& body, v1::GenerateRequest& request,
                                      std::vector<std::string>& ignored);
 

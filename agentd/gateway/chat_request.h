@@ -25,7 +25,9 @@ namespace macrame::agentd {
 inline constexpr size_t kMessagesMax = 4096;
 inline constexpr size_t kContentPartsMax = 1024;
 inline constexpr size_t kToolCallsMax = 512;  // of one message
-inline constexpr size_t kCallIdBytesMax = 256;
+// Proxies of Gemini put a signature of the model's reasoning into the id, thousands of bytes long.
+inline constexpr size_t kCallIdBytesMax = 16 << 10;
+inline constexpr size_t kMessageNameBytesMax = 256;
 
 struct ChatRequest : AnswerRequest {
   bool excludes_reasoning = false;  // the answer's reasoning is not sent

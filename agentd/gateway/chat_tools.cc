@@ -163,12 +163,13 @@ Failure KeepAllowed(const Choice& choice, const std::set<std::string>& names, Js
 struct ReasoningReader {
   v1::ReasoningOptions* options;
 
-  Failure Budget(const Json* value, const std::string& param) const {
-    if (value == nullptr || options->has_tokens_max()) return std::nullopt;
-    if (!value->is_number_integer()) return Invalid(param, "a number of tokens");
-    const bool is_huge = value->is_number_unsigned() && value->get<uint64_t>() > kMaxTokensMax;
+  Failure Budget(const Json* given, const std::string& param) const {
+    if (given == nullptr || options->has_tokens_max()) return std::nullopt;
+    const Json value = WholeNumber(*given);
+    if (!value.is_number_integer()) return Invalid(param, "a number of tokens");
+    const bool is_huge = value.is_number_unsigned() && value.get<uint64_t>() > kMaxTokensMax;
     if (is_huge) return Invalid(param, "0 or more");
-    const auto tokens = value->get<int64_t>();
+    const auto tokens = value.get<int64_t>();
     if (tokens == -1) return std::nullopt;  // how other servers say "as many as it takes"
     if (tokens < 0 || tokens > kMaxTokensMax) return Invalid(param, "0 or more");
     options->set_tokens_max(static_cast<uint32_t>(tokens));

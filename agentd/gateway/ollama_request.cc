@@ -42,7 +42,8 @@ constexpr std::array<absl::string_view, 7> kEmbedFields = {
 // The older form's only input.
 constexpr std::array<FieldName, 1> kOlderEmbedNames = {FieldName{"input", "prompt"}};
 
-bool IsNegative(const Json& value) {
+bool IsNegative(const Json& given) {
+  const Json value = WholeNumber(given);
   return value.is_number_integer() && !value.is_number_unsigned() && value.get<int64_t>() < 0;
 }
 
@@ -150,8 +151,8 @@ class OllamaReader : public ChatTranslation {
       // A negative one is any.
       if (!IsNegative(value)) chat_["seed"] = value;
     } else if (name == "num_predict") {
-      // -1 and -2: as many as fit.
-      if (!IsNegative(value)) chat_["max_tokens"] = value;
+      // 0, -1 and -2: as many as fit.
+      if (value != 0 && !IsNegative(value)) chat_["max_tokens"] = value;
     } else if ((name == "mirostat" && value != 0) || (name == "tfs_z" && value != 1)) {
       Refuse(absl::StrCat("options.", name), "use 'top_p', 'min_p' or 'typical_p'");
     } else {

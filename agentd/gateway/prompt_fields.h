@@ -14,11 +14,12 @@
 
 namespace macrame::agentd {
 
-// Whether this JSON value is one: an integer from 0 on that fits 31 bits.
+// Whether this JSON value is one: a whole number from 0 on that fits 31 bits.
 inline bool IsTokenId(const Json& value) {
+  const Json whole = WholeNumber(value);
   // Negative numbers become large ones.
-  return value.is_number_integer() &&
-         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
+  return whole.is_number_integer() &&
+         whole.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
 }
 
 struct Prompt {

@@ -6,6 +6,15 @@
 
 namespace macrame::agentd {
 
+Json WholeNumber(const Json& value) {
+  if (value.is_number_integer()) return value;
+  if (!value.is_number_float()) return nullptr;
+  constexpr double kExactMax = 9'007'199'254'740'992;  // 2^53
+  const double number = value.get<double>();
+  if (!(std::fabs(number) <= kExactMax) || number != std::trunc(number)) return nullptr;
+  return static_cast<int64_t>(number);
+}
+
 const Json* RequestFields::Find(absl::string_view name) const {
   if (error_) return nullptr;
   const auto found = body_.find(std::string(name));
@@ -17,21 +26,22 @@ void RequestFields::Fail(absl::string_view param, absl::string_view code, std::s
 }
 
 std::optional<int64_t> RequestFields::Integer(absl::string_view name, int64_t least, int64_t most) {
-  const Json* value = Find(name);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) {
+  const Json* given = Find(name);
+  if (given == nullptr) return std::nullopt;
+  const Json value = WholeNumber(*given);
+  if (!value.is_number_integer()) {
     Fail(name, "invalid_type", absl::StrCat("'", name, "' must be an integer."));
     return std::nullopt;
   }
   const bool too_big =
-      value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(most);
-  if (too_big || value->get<int64_t>() > most) {
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+  if (too_big || value.get<int64_t>() > most) {
     Fail(name, "integer_above_max_value", absl::StrCat("'", name, "' must be at most ", most, "."));
-  } else if (value->get<int64_t>() < least) {
+  } else if (value.get<int64_t>() < least) {
     Fail(name, "integer_below_min_value",
          absl::StrCat("'", name, "' must be at least ", least, "."));
   } else {
-    return value->get<int64_t>();
+    return value.get<int64_t>();
   }
   return std::nullopt;
 }

@@ -14,6 +14,11 @@
 
 namespace macrame::agentd {
 
+// The number as an integer, also where it is written as a float without a fraction (256.0), as some
+// languages write whole numbers. Null for everything else, and for floats beyond 2^53: these may be
+// another number than the one that was written.
+Json WholeNumber(const Json& value);
+
 class RequestFields {
  public:
   // `body` is an object and lives as long.
@@ -24,7 +29,8 @@ class RequestFields {
   // Null when the field is missing or null, or an error was found before.
   const Json* Find(absl::string_view name) const;
   void Fail(absl::string_view param, absl::string_view code, std::string message);
-  // Within [least, most]; none when the field is missing or an error was found.
+  // Within [least, most]; none when the field is missing or an error was found. An integer may be
+  // written as a float (WholeNumber).
   std::optional<int64_t> Integer(absl::string_view name, int64_t least, int64_t most);
   std::optional<double> Decimal(absl::string_view name, double least, double most);
   // False when it is missing.

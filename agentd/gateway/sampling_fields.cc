@@ -32,14 +32,15 @@ constexpr std::array<absl::string_view, 16> kSamplingNames = {"temperature",
                                                               "n"};
 
 void ReadSeed(RequestFields& fields, v1::Sampling& sampling) {
-  const Json* seed = fields.Find("seed");
-  if (seed == nullptr) return;
-  if (!seed->is_number_integer()) {
+  const Json* given = fields.Find("seed");
+  if (given == nullptr) return;
+  const Json seed = WholeNumber(*given);
+  if (!seed.is_number_integer()) {
     fields.Fail("seed", "invalid_type", "'seed' must be an integer of at most 64 bits.");
     return;
   }
-  sampling.set_seed(seed->is_number_unsigned() ? seed->get<uint64_t>()
-                                               : static_cast<uint64_t>(seed->get<int64_t>()));
+  sampling.set_seed(seed.is_number_unsigned() ? seed.get<uint64_t>()
+                                              : static_cast<uint64_t>(seed.get<int64_t>()));
 }
 
 void ReadPenalties(RequestFields& fields, v1::Sampling& sampling) {
@@ -101,7 +102,7 @@ void ReadStopTokens(RequestFields& fields, v1::GenerateRequest& request) {
     return;
   }
   for (size_t i = 0; i < tokens->size(); ++i) {
-    const Json& token = (*tokens)[i];
+    const Json token = WholeNumber((*tokens)[i]);
     // Negative numbers become large ones.
     if (!token.is_number_integer() || token.get<uint64_t>() > uint64_t{kInt32Max}) {
       fields.Fail(absl::StrCat(kName, "[", i, "]"), "invalid_value",

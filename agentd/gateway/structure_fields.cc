@@ -9,34 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
+#include "runtime/serving/structure/ignorable_keywords.h"
 
 namespace macrame::agentd {
 namespace {
-
-// Formats of texts that the grammar library knows.
-constexpr std::array<absl::string_view, 10> kFormats = {
-    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"};
-
-// A format that nobody knows says nothing, as JSON Schema has it (draft 2020-12, 7.2.1). What
-// stands in values and not in schemas stays.
-void DropUnknownFormats(Json* schema) {
-  if (schema->is_array()) {
-    for (Json& one : *schema) DropUnknownFormats(&one);
-    return;
-  }
-  if (!schema->is_object()) return;
-  const auto format = schema->find("format");
-  if (format != schema->end() && format->is_string() &&
-      std::find(kFormats.begin(), kFormats.end(), format->get_ref<const std::string&>()) ==
-          kFormats.end()) {
-    schema->erase(format);
-  }
-  for (auto& [name, value] : schema->items()) {
-    if (name != "enum" && name != "const" && name != "default" && name != "examples") {
-      DropUnknownFormats(&value);
-    }
-  }
-}
 
 constexpr size_t kFormatNameBytesMax = 64;
 
@@ -113,7 +89,7 @@ class StructureReader {
     if (!schema.is_object() && schema != true) {
       return Fail(param, "invalid_type", "must be a JSON schema: an object.");
     }
-    DropUnknownFormats(&schema);
+    runtime::engine::DropIgnorableKeywords(&schema);
     std::string text = schema.dump();
     if (IsShort(param, text)) request_.mutable_structure()->set_json_schema(std::move(text));
   }

@@ -37,7 +37,10 @@ class TextRequestReader : public RequestFields {
     request_.prompts = ReadPrompts(*this, "prompt", kAnswersMax);
     ReadMaxTokens(*this, request_);
     v1::GenerateRequest& generate = request_.generate;
-    if (generate.max_tokens() == 0) generate.set_max_tokens(kTextTokensDefault);
+    // -1 is no limit and no missing field.
+    if (Find("max_tokens") == nullptr && Find("max_completion_tokens") == nullptr) {
+      generate.set_max_tokens(kTextTokensDefault);
+    }
     ReadSamplingFields(*this, generate);
     ReadTextLogprobs(*this, generate);
     ReadStructure(*this, generate);

@@ -18,7 +18,7 @@
 namespace macrame::agentd {
 
 inline constexpr size_t kAnswersMax = 32;  // prompts times `n`
-// What OpenAI gives a request that names no max_tokens.
+// What OpenAI gives a request that names no max_tokens. -1 is no limit.
 inline constexpr uint32_t kTextTokensDefault = 16;
 
 struct TextRequest : AnswerRequest {

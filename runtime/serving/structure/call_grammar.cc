@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/serving/structure/ignorable_keywords.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -75,6 +76,7 @@ std::string LiteralsOf(std::string_view text, const std::map<int32_t, std::strin
 std::string ArgumentsOf(const ordered_json& function, bool by_schema) {
   ordered_json schema = ordered_json::object();
   if (by_schema) schema = function.value("parameters", ordered_json::object());
+  DropIgnorableKeywords(&schema);
   if (!schema.is_object() || schema.empty()) schema = {{"type", "object"}};
   // As white space and oneOf are read in a JSON schema (runtime/text/src/grammar.rs).
   schema["x-guidance"] = {{"whitespace_flexible", false},

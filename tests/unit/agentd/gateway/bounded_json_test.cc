@@ -63,6 +63,33 @@ TEST(BoundedJson, ManySmallValuesAreRefusedAndAMillionNumbersAreNot) {
   EXPECT_EQ(CodeOf(absl::StrCat("\"", std::string(1'000'000, '['), "\"")), "") << "in a string";
 }
 
+// Agents in JavaScript cut what a tool printed within an emoji.
+TEST(BoundedJson, HalfOfASurrogatePairIsAReplacementCharacter) {
+  const std::pair<const char*, const char*> kTexts[] = {
+      {R"("a\ud83d")", "a\uFFFD"},
+      {R"("\ude00b")", "\uFFFDb"},
+      {R"("\ud83d\ud83d\ude00")", "\uFFFD😀"},
+      {R"("\uD83Dx\uDE00")", "\uFFFDx\uFFFD"},
+      {R"("\ud83d\n")", "\uFFFD\n"},
+      {R"("\\ud83d \ud83d")", R"(\ud83d )"
+                              "\uFFFD"},
+      {R"("\\\ud83d\"\\")", "\\\uFFFD\"\\"},
+      {R"("\ud83d\ude00")", "😀"},
+      {R"("\\ud83d")", R"(\ud83d)"}};
+  for (const auto& [text, expected] : kTexts) {
+    Json out;
+    EXPECT_FALSE(ParseBoundedJson(text, 8, &out).has_value()) << text;
+    EXPECT_EQ(out, expected) << text;
+  }
+  Json object;
+  EXPECT_FALSE(ParseJsonObject(R"({"\ud83d":["\udc00",1]})", 8, &object).has_value());
+  EXPECT_EQ(object.dump(), "{\"\uFFFD\":[\"\uFFFD\",1]}");
+  for (const char* text :
+       {R"("\ud83")", R"("\ud83d)", R"("\ud83g")", R"(\ud83d)", R"("\ud83d",)", R"("\u-83d")"}) {
+    EXPECT_EQ(CodeOf(text), "invalid_json") << text;
+  }
+}
+
 TEST(BoundedJson, ArgumentsThatWouldTakeLongOrDeepStayText) {
   const std::string large = ObjectOf(100'000);
   EXPECT_EQ(ArgumentsObject(large)["invalid_json"], large);

@@ -94,6 +94,20 @@ TEST(ChatRequest, ContentPartsAreJoinedAndDevelopersAreSystem) {
   EXPECT_EQ(generate.messages(2).content(), "");
 }
 
+// Clients of OpenAI's responses send their names of parts in chats, too.
+TEST(ChatRequest, PartsOfResponsesAreText) {
+  json body = Minimal();
+  body["messages"] = json::parse(R"([
+    {"role":"user","content":[{"type":"input_text","text":"a"},{"type":"text","text":"b"}]},
+    {"role":"assistant","content":[{"type":"output_text","text":"c"}]},
+    {"role":"user","content":[{"type":"input_text","text":"d"}]}])");
+  const ChatRequest request = Accepted(body);
+  EXPECT_EQ(request.generate.messages(0).content(), "ab");
+  EXPECT_EQ(request.generate.messages(1).content(), "c");
+  EXPECT_EQ(request.generate.messages(2).content(), "d");
+  EXPECT_TRUE(request.ignored.empty());
+}
+
 TEST(ChatRequest, WrongMessagesAreNamedByTheirPlace) {
   const auto refused = [](const char* messages) {
     json body = Minimal();
@@ -114,6 +128,10 @@ TEST(ChatRequest, WrongMessagesAreNamedByTheirPlace) {
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"input_text","input_text":"a"}]}])"),
+            "messages[0].content[0].text");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"novel","text":"a"}]}])"),
+            "messages[0].content[0].type");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
             "messages[0].content[0].type");
   EXPECT_EQ(refused(R"([{"role":"user","content":"x"},
@@ -221,7 +239,7 @@ TEST(ChatRequest, BrokenJsonIsAnErrorAndNothingMore) {
   for (const std::string& body :
        {std::string(""), std::string("{"), std::string("null"), std::string("[]"),
         std::string("{\"model\":NaN}"), std::string("{\"model\":1e999}"),
-        std::string("{\"model\":\"\xFF\"}"), std::string("{\"model\":\"\\ud800\"}"), deep,
+        std::string("{\"model\":\"\xFF\"}"), std::string("{\"model\":\"\\ud80\"}"), deep,
         deep + std::string(100'000, ']'), std::string("{\"a\":1}{"), std::string("\0", 1)}) {
     auto parsed = ParseChatRequest(body, 32);
     ASSERT_TRUE(std::holds_alternative<ApiError>(parsed)) << body.substr(0, 40);

@@ -132,6 +132,28 @@ TEST(ChatTools, PastCallsAndTheirResultsAreTakenOver) {
   EXPECT_EQ(request.messages(2).content(), "ok");
 }
 
+// LiteLLM's ids hold a signature of the model's reasoning.
+TEST(ChatTools, IdsOfCallsMayHoldASignature) {
+  const auto parse = [](size_t bytes) {
+    const std::string id = "call_7__thought__" + std::string(bytes - 17, 'A');
+    const json body = {
+        {"model", "tiny"},
+        {"messages",
+         {{{"role", "user"}, {"content", "hi"}},
+          {{"role", "assistant"}, {"tool_calls", {{{"id", id}, {"function", {{"name", "f"}}}}}}},
+          {{"role", "tool"}, {"tool_call_id", id}, {"content", "ok"}}}}};
+    return ParseChatRequest(body.dump(), 32);
+  };
+  const auto taken = parse(2'200);
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(taken)) << std::get<ApiError>(taken).message;
+  const v1::GenerateRequest& request = std::get<ChatRequest>(taken).generate;
+  EXPECT_EQ(request.messages(1).tool_calls(0).id().size(), 2'200U);
+  EXPECT_EQ(request.messages(2).tool_call_id(), request.messages(1).tool_calls(0).id());
+  const auto refused = parse(kCallIdBytesMax + 1);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).param, "messages[1].tool_calls[0].id");
+}
+
 TEST(ChatTools, ReasoningIsSwitchedAndBounded) {
   const auto reasoning = [](const std::string& members) {
     return Accepted(members).generate.reasoning();

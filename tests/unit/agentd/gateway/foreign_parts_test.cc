@@ -177,6 +177,21 @@ TEST(ForeignParts, PartsOfReasoningAreReasoning) {
   EXPECT_EQ(read.generate.messages(1).content(), "Hello");
 }
 
+TEST(ForeignParts, APastPartOfAnotherTypeIsToldByItsText) {
+  const ChatRequest read =
+      Taken(Chat({{{"role", "user"}, {"content", {{{"type", "novel_text"}, {"text", "Hi"}}}}},
+                  {{"role", "assistant"},
+                   {"content",
+                    {{{"type", "redacted_thinking"}, {"text", "c2VjcmV0"}},
+                     {{"type", "summary_text"}, {"text", "Hello"}}}}},
+                  {{"role", "user"}, {"content", "So?"}}}));
+  EXPECT_EQ(read.generate.messages(0).content(), "Hi");
+  EXPECT_EQ(read.generate.messages(1).content(), "Hello");
+  for (const char* type : {"novel_text", "summary_text", "redacted_thinking"}) {
+    EXPECT_TRUE(Names(read.ignored, type)) << type;
+  }
+}
+
 TEST(ForeignParts, NoContentIsEmptyContent) {
   EXPECT_EQ(
       Taken(Chat({{{"role", "user"}, {"content", json::array()}}})).generate.messages(0).content(),

@@ -64,6 +64,28 @@ TEST(OllamaRequest, OptionsReachTheSampler) {
   EXPECT_FALSE(any.chat.generate.sampling().has_seed());
 }
 
+TEST(OllamaRequest, WholeOptionsMayBeWrittenAsFloats) {
+  const v1::GenerateRequest set =
+      Chat({{"options", {{"num_predict", 128.0}, {"top_k", 40.0}, {"seed", 42.0}}}}).chat.generate;
+  EXPECT_EQ(set.max_tokens(), 128u);
+  EXPECT_EQ(set.sampling().top_k(), 40u);
+  EXPECT_EQ(set.sampling().seed(), 42u);
+  const v1::GenerateRequest any =
+      Chat({{"options", {{"num_predict", -1.0}, {"seed", -1.0}}}}).chat.generate;
+  EXPECT_EQ(any.max_tokens(), 0u);
+  EXPECT_FALSE(any.sampling().has_seed());
+}
+
+// Ollama's runner counts from 1 on.
+TEST(OllamaRequest, NoTokensToPredictIsNoLimit) {
+  for (const json& none : {json(0), json(0.0)}) {
+    EXPECT_EQ(Chat({{"options", {{"num_predict", none}}}}).chat.generate.max_tokens(), 0u);
+    const OllamaRequest raw = Generate(
+        {{"model", "m"}, {"prompt", "a"}, {"raw", true}, {"options", {{"num_predict", none}}}});
+    EXPECT_EQ(raw.chat.generate.max_tokens(), 0u);
+  }
+}
+
 TEST(OllamaRequest, ResultsTakeTheIdsOfTheirCalls) {
   const auto call = [](const char* name) {
     return json{{"function", {{"name", name}, {"arguments", {{"city", "Oslo"}}}}}};
@@ -127,7 +149,7 @@ TEST(OllamaRequest, WhatCannotBeHonouredIsRefusedByName) {
       {{{"logprobs", true}}, "logprobs"},
       {{{"options", {{"mirostat", 2}}}}, "options.mirostat"},
       {{{"options", {{"repeat_penalty", 0}}}}, "repeat_penalty"},
-      {{{"options", {{"num_predict", 0}}}}, "num_predict"},
+      {{{"options", {{"num_predict", 1.5}}}}, "num_predict"},
       {{{"options", 7}}, "options"},
       {{{"format", 7}}, "format"},
       {{{"think", "much"}}, "think"},

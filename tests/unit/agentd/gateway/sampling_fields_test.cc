@@ -84,6 +84,35 @@ TEST(SamplingFields, AreTakenOver) {
   EXPECT_EQ(plain.top_logprobs(), 0u);
 }
 
+// As Lua and some JSON libraries write them.
+TEST(SamplingFields, WholeNumbersMayBeWrittenAsFloats) {
+  const ChatRequest request = Accepted({{"top_k", 40.0},
+                                        {"seed", -42.0},
+                                        {"min_tokens", 2.0},
+                                        {"max_tokens", 256.0},
+                                        {"stop_token_ids", {7.0}},
+                                        {"logprobs", true},
+                                        {"top_logprobs", 3.0},
+                                        {"thinking_budget", 64.0},
+                                        {"n", 2.0}});
+  const v1::GenerateRequest& generate = request.generate;
+  EXPECT_EQ(generate.sampling().top_k(), 40u);
+  EXPECT_EQ(generate.sampling().seed(), static_cast<uint64_t>(int64_t{-42}));
+  EXPECT_EQ(generate.min_tokens(), 2u);
+  EXPECT_EQ(generate.max_tokens(), 256u);
+  EXPECT_EQ(generate.stop_token_ids(0), 7);
+  EXPECT_EQ(generate.top_logprobs(), 3u);
+  EXPECT_EQ(generate.reasoning().tokens_max(), 64u);
+  EXPECT_EQ(request.choices, 2u);
+  EXPECT_EQ(Accepted({{"max_tokens", -1.0}}).generate.max_tokens(), 0u);
+  for (const char* name : {"seed", "top_k", "max_tokens", "n", "min_tokens", "thinking_budget"}) {
+    EXPECT_EQ(Refused({{name, 1.5}}), name);
+    EXPECT_EQ(Refused({{name, 1e300}}), name);
+  }
+  EXPECT_EQ(Refused({{"seed", 36'028'797'018'963'968.0}}), "seed") << "beyond 2^53";
+  EXPECT_EQ(Refused({{"stop_token_ids", {-7.0}}}), "stop_token_ids[0]");
+}
+
 TEST(SamplingFields, AreHeldToTheirRanges) {
   for (const char* name : {"presence_penalty", "frequency_penalty"}) {
     for (const json& value : {json(2.1), json(-2.1), json("1"), json(1e300)}) {

@@ -34,6 +34,7 @@ std::string Refused(const json& body) {
 TEST(TextRequestTest, APromptIsTextOrTokensOrAListOfThem) {
   EXPECT_EQ(Good({{"prompt", "Once"}}).prompts.at(0).text, "Once");
   EXPECT_EQ(Good({{"prompt", {5, 6}}}).prompts.at(0).token_ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(Good({{"prompt", {5.0, 6}}}).prompts.at(0).token_ids, (std::vector<int32_t>{5, 6}));
   const TextRequest texts = Good({{"prompt", {"a", "b"}}});
   ASSERT_EQ(texts.prompts.size(), 2u);
   EXPECT_EQ(texts.prompts[1].text, "b");
@@ -50,6 +51,7 @@ TEST(TextRequestTest, WrongPromptsAreNamed) {
   EXPECT_EQ(Refused({{"prompt", {1, "a"}}}), "prompt");
   EXPECT_EQ(Refused({{"prompt", {"a", 1}}}), "prompt[1]");
   EXPECT_EQ(Refused({{"prompt", {-1}}}), "prompt");
+  EXPECT_EQ(Refused({{"prompt", {1.5}}}), "prompt");
   EXPECT_EQ(Refused({{"prompt", std::vector<std::string>(kAnswersMax + 1, "a")}}), "prompt");
   EXPECT_EQ(Refused({{"prompt", std::vector<std::string>(kAnswersMax / 2, "a")}, {"n", 3}}),
             "prompt");
@@ -77,6 +79,14 @@ TEST(TextRequestTest, LengthAndLogprobsAreOpenAis) {
   EXPECT_EQ(request.generate.max_tokens(), 16u);
   EXPECT_EQ(request.generate.top_logprobs(), 2u);
   EXPECT_FALSE(Good({{"prompt", "a"}}).generate.has_top_logprobs());
+}
+
+TEST(TextRequestTest, OnlyAMissingLengthIsOpenAisDefault) {
+  EXPECT_EQ(Good({{"prompt", "a"}, {"max_tokens", nullptr}}).generate.max_tokens(), 16u);
+  EXPECT_EQ(Good({{"prompt", "a"}, {"max_completion_tokens", 5}}).generate.max_tokens(), 5u);
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    EXPECT_EQ(Good({{"prompt", "a"}, {name, -1}}).generate.max_tokens(), 0u) << name;
+  }
 }
 
 TEST(TextRequestTest, WhatCantBeHonouredIsRefused) {

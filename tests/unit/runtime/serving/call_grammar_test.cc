@@ -118,6 +118,19 @@ TEST(CallGrammarTest, CallsOfItsOwnAreHeldWhereAToolAsksForItAndTheirEndIsTheirO
   }
 }
 
+// OpenAI's agents send formats that only they know.
+TEST(CallGrammarTest, FormatsThatNobodyKnowsHoldNoCall) {
+  const char* tools = R"([{"function": {"name": "read", "strict": true, "parameters": {
+      "type": "object", "properties": {"default": {"type": "string", "format": "path"}},
+      "propertyNames": {"type": "string"}}}}])";
+  const auto forced = GrammarOfForcedCall(DialectOf(kHermes), tools, "", 0, kNoSpecial);
+  const auto own = GrammarOfOwnCall(DialectOf(kHermes), tools, "<tool_call>", kNoSpecial);
+  ASSERT_TRUE(forced.has_value() && own.has_value());
+  for (const std::string& lark : {forced->lark, *own}) {
+    EXPECT_THAT(lark, HasSubstr(R"("properties":{"default":{"type":"string"}},"x-guidance")"));
+  }
+}
+
 // What is malformed in a list of tools counts as not there, as it does where calls are read.
 TEST(CallGrammarTest, ToolsThatAreWrittenWronglyAreLeftOut) {
   for (const char* tools :
