@@ -360,8 +360,9 @@ class Builder {
     }
     const auto repeat = model_.Number("general.sampling.penalty_repeat");
     if (repeat.has_value() && std::isfinite(*repeat)) config["repetition_penalty"] = *repeat;
-    const auto* suppressed = model_.Integers("tokenizer.ggml.suppress_tokens");
-    if (suppressed != nullptr) config["suppress_tokens"] = *suppressed;
+    // Without "do_sample" such a file asks for greedy answers. GGUF has no such key: there only a
+    // temperature of 0 does.
+    config["do_sample"] = config.value("temperature", 1.0) > 0.0;
     return config;
   }
 

@@ -26,7 +26,9 @@
 namespace macrame::runtime::gguf {
 
 // What stands in each file, by its name: tokenizer.json, tokenizer_config.json,
-// generation_config.json.
+// generation_config.json. The last one has the tokens that end an answer and the file's sampling
+// settings (general.sampling.*). It asks for greedy answers only where the file's temperature is 0.
+// tokenizer.ggml.suppress_tokens is left out: nothing here keeps a model from choosing a token.
 absl::StatusOr<std::map<std::string, std::string>> TokenizerFiles(const GgufModel& model);
 
 // Loads the tokenizer in `folder` and holds it against the model's own list of tokens: each id must

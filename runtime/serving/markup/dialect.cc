@@ -34,6 +34,13 @@ Dialect TaggedList(std::string name, std::string opener, std::string closer) {
   return dialect;
 }
 
+// The token, or since Granite 3.1 the tag, which vLLM's parser knows too.
+Dialect Granite() {
+  Dialect dialect = TaggedList("granite", "<|tool_call|>", "");
+  dialect.openers.push_back("<tool_call>");
+  return dialect;
+}
+
 Dialect Functions(std::string name, const std::string& opener, std::string closer) {
   Dialect dialect = Tagged(std::move(name), opener, std::move(closer));
   dialect.openers.push_back("<function=");  // some leave the outer tag away
@@ -330,7 +337,7 @@ Dialect ByTemplate(std::string_view text) {
   if (has("[TOOL_CALLS]")) return Mistral(text);
   if (has("<｜tool▁calls▁begin｜>")) return DeepSeek(text);
   if (has("<TOOLCALL>")) return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>");
-  if (has("<|tool_call|>") && !has("<|/tool")) return TaggedList("granite", "<|tool_call|>", "");
+  if (has("<|tool_call|>") && !has("<|/tool")) return Granite();
   if (has("<|tool_call|>") || (has("<|tool|>") && has("<|/tool|>"))) return Phi();
   if (has("functools[")) return TaggedList("functools", "functools", "");
   if (has("<|START_ACTION|>")) return Cohere();

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "proto/reasons.h"
+#include "runtime/serving/generation_job.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/unit/runtime/gguf/gguf_writer.h"
@@ -239,6 +240,51 @@ TEST(TokenizerFiles, SamplingThatTheModelAsksForIsKept) {
   EXPECT_EQ(config["top_k"], 20);
   EXPECT_FALSE(config.contains("top_p")) << "what is no number is not asked for: " << config;
   EXPECT_FALSE(config.contains("min_p")) << config;
+}
+
+// What a request without sampling settings of its own gets.
+TEST(TokenizerFiles, AnImportedModelSamplesAsItsFileAsks) {
+  const auto defaults = [](const GgufWriter& writer) {
+    const auto folder = FolderOf(writer);
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    return engine::ParseSamplingDefaults(JsonOf(*folder, "generation_config.json").dump());
+  };
+  const engine::SamplingTraits plain = defaults(SmallModel("qwen3"));
+  const engine::SamplingTraits without_file = engine::ParseSamplingDefaults("");
+  EXPECT_EQ(plain.temperature, without_file.temperature);
+  EXPECT_EQ(plain.temperature, 1.0);
+  EXPECT_EQ(plain.top_p, 1.0);
+  EXPECT_EQ(plain.top_k, 0u);
+
+  GgufWriter asks = SmallModel("qwen3");
+  asks.Number("general.sampling.temp", 0.5F)
+      .Number("general.sampling.top_p", 0.75F)
+      .Number("general.sampling.min_p", 0.125F)
+      .Integer("general.sampling.top_k", 20);
+  const engine::SamplingTraits asked = defaults(asks);
+  EXPECT_EQ(asked.temperature, 0.5);
+  EXPECT_EQ(asked.top_p, 0.75);
+  EXPECT_EQ(asked.min_p, 0.125);
+  EXPECT_EQ(asked.top_k, 20u);
+
+  GgufWriter top_k_alone = SmallModel("qwen3");
+  top_k_alone.Integer("general.sampling.top_k", 20);
+  EXPECT_EQ(defaults(top_k_alone).temperature, 1.0);
+  EXPECT_EQ(defaults(top_k_alone).top_k, 20u);
+
+  for (const float temperature : {0.0F, -1.0F}) {
+    GgufWriter greedy = SmallModel("qwen3");
+    greedy.Number("general.sampling.temp", temperature).Integer("general.sampling.top_k", 20);
+    EXPECT_EQ(defaults(greedy).temperature, 0.0) << temperature;
+  }
+}
+
+TEST(TokenizerFiles, SuppressedTokensAreLeftOut) {
+  GgufWriter writer = SmallModel("qwen3");
+  writer.Integers("tokenizer.ggml.suppress_tokens", {1, 2});
+  const auto folder = FolderOf(writer);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_FALSE(JsonOf(*folder, "generation_config.json").contains("suppress_tokens"));
 }
 
 TEST(TokenizerFiles, NamedTemplatesStandBesideTheDefaultOne) {

@@ -52,6 +52,7 @@ TEST(DialectTest, ATemplatesWordsTellTheFamily) {
                                                        {"glm4", "glm4"},
                                                        {"minicpm5", "minicpm5"},
                                                        {"hunyuan", "hunyuan"},
+                                                       {"granite", "granite"},
                                                        {"phi4", "phi4"},
                                                        {"functools", "functools"},
                                                        {"cohere", "cohere"},

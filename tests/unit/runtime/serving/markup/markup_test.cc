@@ -138,6 +138,7 @@ TEST(MarkupTest, ForcedOpeningsBeginCalls) {
       {"lfm2", ")]<|tool_call_end|>"},
       {"llama3", "{}}"},
       {"nemotron", "{}}]</TOOLCALL>"},
+      {"granite", "{}}]"},
       {"seed", "</function>\n</seed:tool_call>"}};
   for (const auto& [family, rest] : goes_on) {
     TranscriptCase transcript{family, "forced", "", "", "", false};

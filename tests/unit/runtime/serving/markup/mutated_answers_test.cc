@@ -222,6 +222,8 @@ TEST(MutatedAnswersTest, BehindACallContentComesAtOnce) {
        "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"},
       {"gemma4", "<|tool_call>call:get_time{}<tool_call|>"},
       {"nemotron", "<TOOLCALL>[{\"name\": \"get_time\", \"arguments\": {}}]</TOOLCALL>"},
+      {"granite", "<|tool_call|>[{\"name\": \"get_time\", \"arguments\": {}}]"},
+      {"granite", "<tool_call>[{\"name\": \"get_time\", \"arguments\": {}}]"},
       {"lfm2", "<|tool_call_start|>[get_time()]<|tool_call_end|>"},
       {"lfm2", "<|tool_call_start|>get_time()<|tool_call_end|>"},
       {"pythonic", "[get_time()]"},

@@ -108,6 +108,20 @@ const std::vector<TranscriptCase>& NativeTranscripts() {
        "</tool_call:x>\n</tool_calls:x>",
        "think: Hm\nsay: I look.\ncall 0 get_weather: {\"city\": \"Rome\", \"days\": 2}\n"
        "call 1 get_time: {}\n"},
+      {"granite", "a list behind the token",
+       "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}]",
+       "call 0 get_weather: {\"city\": \"Rome\"}\n"},
+      {"granite", "words, and a list behind the tag",
+       "I look.\n<tool_call>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}, "
+       "{\"name\": \"get_time\", \"arguments\": {}}]",
+       "say: I look.\ncall 0 get_weather: {\"city\": \"Rome\"}\ncall 1 get_time: {}\n"},
+      {"granite", "one call behind the tag, in no list",
+       "<tool_call> {\"name\": \"get_time\", \"arguments\": {}}\n", "call 0 get_time: {}\n"},
+      {"granite", "a call behind reasoning",
+       "<think>I look.</think>\n<tool_call>[{\"name\": \"get_time\", \"arguments\": {}}]",
+       "think: I look.\ncall 0 get_time: {}\n"},
+      {"granite", "a tag that opens no call", "The tag <tool_call> opens a call.",
+       "say: The tag <tool_call> opens a call.\n"},
       {"phi4", "a list between tags",
        "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}]"
        "<|/tool_call|>",

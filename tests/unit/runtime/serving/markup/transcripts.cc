@@ -57,6 +57,9 @@ std::string TemplateOf(const std::string& family) {
       {"minicpm5", "{{ tools }} '<function name=\"' ~ name <param name=\"param-name\">"},
       {"minicpm4", "{{ tools }} <|tool_call_start|> <|tool_call_end|>"},
       {"hunyuan", "{% set HYTK = ':x' %} {{ tools }} '<think{}>' '<arg_key{}>'.format(HYTK)"},
+      {"granite",
+       "{{ tools }} respond with <|tool_call|> followed by a JSON list. Write your thoughts "
+       "between <think></think> and write your response between <response></response>"},
       {"phi4", "'<|tool|>' + message['tools'] + '<|/tool|>'"},
       {"functools", "{{ tools }} prefix calls with functools, as functools[{}]"},
       {"cohere", "{{ tools }} <|START_THINKING|><|START_ACTION|>"},
