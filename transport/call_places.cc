@@ -15,6 +15,18 @@ absl::Status NoPlace(const std::string& what, const char* remedy) {
   return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
 }
 
+const char* NameOf(CallPlaces::Kind kind) {
+  switch (kind) {
+    case CallPlaces::Kind::kMember:
+      return "members";
+    case CallPlaces::Kind::kOther:
+      return "nodes that are no members";
+    case CallPlaces::Kind::kPerson:
+      return "access files";
+  }
+  return "";
+}
+
 void CountDown(std::map<std::string, int>* counts, const std::string& key_id) {
   const auto found = counts->find(key_id);
   if (found != counts->end() && --found->second == 0) counts->erase(found);
@@ -34,7 +46,7 @@ absl::StatusOr<CallPlaces::Place> CallPlaces::Take(const Caller& caller, bool is
           "try again when others have ended");
     }
     ++open;
-    return Place{is_member ? Kind::kMember : Kind::kOther, ""};
+    return is_member ? Place{Kind::kMember, ""} : Place{Kind::kOther, caller.node_id.value()};
   }
   const auto own = calls_of_.find(caller.key_id);
   if (own != calls_of_.end() && own->second >= kCallsOfKeyMax) {
@@ -63,8 +75,50 @@ void CallPlaces::GiveBack(const Place& place) {
       return;
     case Kind::kPerson:
       --persons_;
-      return CountDown(&calls_of_, place.key_id);
+      return CountDown(&calls_of_, place.caller);
   }
+}
+
+absl::Status CallPlaces::Hold(size_t bytes, Place* place) {
+  if (bytes <= kSmallMessageBytesMax) return absl::OkStatus();
+  const bool is_member = place->kind == Kind::kMember;
+  const size_t most = is_member ? kHeldBytesOfMembersMax : kHeldBytesMax;
+  const std::lock_guard lock(mutex_);
+  size_t own = bytes;
+  if (!is_member) {
+    const auto found = held_bytes_of_.find(place->caller);
+    if (found != held_bytes_of_.end()) own += found->second;
+    if (own > kHeldBytesOfCallerMax) {
+      const std::string whose = place->kind == Kind::kPerson
+                                    ? absl::StrCat("key ", place->caller)
+                                    : absl::StrCat("node ", ShortId(NodeId(place->caller)));
+      return NoPlace(
+          absl::StrCat(whose, " may have messages of ", kHeldBytesOfCallerMax >> 20,
+                       " MiB open on this agent, and this one would exceed that"),
+          "wait for your own other calls to end, or send less");
+    }
+  }
+  size_t& held = HeldBytesOf(place->kind);
+  if (held + bytes > most) {
+    return NoPlace(absl::StrCat(NameOf(place->kind), " may have messages of ", most >> 20,
+                                " MiB open on this agent together, and this one would exceed that"),
+                   "try again later, or ask another node");
+  }
+  held += bytes;
+  if (!is_member) held_bytes_of_[place->caller] = own;
+  place->held_bytes = bytes;
+  return absl::OkStatus();
+}
+
+void CallPlaces::LetGo(Place* place) {
+  const size_t bytes = std::exchange(place->held_bytes, 0);
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  HeldBytesOf(place->kind) -= bytes;
+  const auto own = held_bytes_of_.find(place->caller);
+  if (own == held_bytes_of_.end()) return;
+  own->second -= bytes;
+  if (own->second == 0) held_bytes_of_.erase(own);
 }
 
 void CallPlaces::Read(const std::string& key_id, const std::weak_ptr<void>& waiting,

@@ -94,6 +94,9 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
 
   CallReactor(Dispatcher& dispatcher, std::shared_ptr<CallPlaces> places)
       : dispatcher_(dispatcher), places_(std::move(places)) {}
+  ~CallReactor() override {
+    if (place_.has_value()) places_->LetGo(&*place_);
+  }
 
   void SetCaller(NodeId caller, std::string key_id, Remote remote) {
     caller_ = std::move(caller);
@@ -150,6 +153,10 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
     if (late != 0) dispatcher_.Cancel(late);
     EndRead();
     return !is_revoked;
+  }
+  // Owner thread: its handler was called, and of a member nothing more is held here.
+  void NoteHandled() {
+    if (place_->kind == CallPlaces::Kind::kMember) places_->LetGo(&*place_);
   }
   void Refuse(const absl::Status& status) {
     self_ = shared_from_this();
@@ -256,6 +263,10 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
       has_come_ = true;
       if (is_revoked_ || is_late_) return;
     }
+    if (const absl::Status fits = places_->Hold(request_.Length(), &*place_); !fits.ok()) {
+      request_.Clear();
+      return End(fits);
+    }
     deliver_(shared_from_this(), request_);
     request_.Clear();
   }
@@ -336,7 +347,7 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   Deliver deliver_;
   grpc::ByteBuffer request_;
   std::mutex mutex_;
-  std::optional<CallPlaces::Place> place_;  // set before `ending_`, if at all
+  std::optional<CallPlaces::Place> place_;  // set before `ending_` and before it reads, if at all
   std::optional<std::string> reads_as_;     // the key whose read is not ended yet
   Dispatcher::TimerId late_ = 0;
   bool has_come_ = false;
@@ -611,7 +622,10 @@ void GrpcServer::Parts::Deliver(std::string_view path, const Method& method, con
     // Of persons this was asked, and what changed since has ended the call.
     const bool is_node = caller.key_id.empty();
     const absl::Status allowed = is_node ? CheckCaller(*method, caller) : absl::OkStatus();
-    if (allowed.ok()) return method->handler(caller, message, stream);
+    if (allowed.ok()) {
+      method->handler(caller, message, stream);
+      return call->NoteHandled();
+    }
     NoteMember(caller.node_id, false);
     stream.Finish(allowed);
   });

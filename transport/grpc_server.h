@@ -3,11 +3,11 @@
 // RpcServer over gRPC.
 //
 // Limits: a message may have kMessageBytesMax (peer_channel.h); how many calls each kind of caller
-// may have open is bounded (call_places.h), more are refused with RESOURCE_EXHAUSTED; a stream
-// whose reader falls kStreamBacklogBytesMax behind is ended. Over TCP a caller without the right to
-// a call is refused before its message is read, and a message that has not come whole within
-// kMessageLimit ends its call. Who does not finish the handshake in kHandshakeLimit is closed; how
-// many may be at it is bounded (connection_gate.h).
+// may have open and how many bytes their messages may have is bounded (call_places.h), more are
+// refused with RESOURCE_EXHAUSTED; a stream whose reader falls kStreamBacklogBytesMax behind is
+// ended. Over TCP a caller without the right to a call is refused before its message is read, and a
+// message that has not come whole within kMessageLimit ends its call. Who does not finish the
+// handshake in kHandshakeLimit is closed; how many may be at it is bounded (connection_gate.h).
 
 #include <chrono>
 #include <functional>

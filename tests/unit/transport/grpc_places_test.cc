@@ -22,6 +22,7 @@
 #include "transport/call_places.h"
 #include "transport/grpc_channel.h"
 #include "transport/grpc_server.h"
+#include "transport/peer_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/trust.h"
 
@@ -38,6 +39,9 @@ constexpr Method<v1::DescribeModelRequest, v1::DescribeModelResponse> kForMember
     "/macrame.v1.AgentService/ForMembers", Access::kMember};
 constexpr StreamMethod<v1::GenerateRequest, v1::GenerateChunk> kForReaders{
     "/macrame.v1.AgentService/ForReaders", Access::kCertificate, Remote::kRead};
+
+// A little less than a message may have.
+constexpr size_t kLargeBytes = kMessageBytesMax - 1024;
 
 // A call whose message never comes.
 class SilentCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -136,15 +140,24 @@ class GrpcPlacesTest : public ::testing::Test {
     AwaitEnd(call);
   }
   // Held by the server; its end is kept.
-  std::shared_ptr<std::optional<absl::Status>> Open(PeerChannel& channel) {
+  std::shared_ptr<std::optional<absl::Status>> Open(PeerChannel& channel, size_t bytes = 0) {
     auto ended = std::make_shared<std::optional<absl::Status>>();
+    v1::GenerateRequest request;
+    request.set_deployment(std::string(bytes, 'x'));
     channel.Stream(
-        kForReaders, v1::GenerateRequest(), seconds(20), [](v1::GenerateChunk) {},
+        kForReaders, request, seconds(20), [](v1::GenerateChunk) {},
         [ended](absl::Status status) { *ended = std::move(status); });
     return ended;
   }
-  absl::Status EndOfNext(PeerChannel& channel) {
-    const auto ended = Open(channel);
+  // Whether the server holds it, before or instead of its end.
+  bool IsHeld(PeerChannel& channel, size_t bytes) {
+    const size_t before = held_.size();
+    const auto ended = Open(channel, bytes);
+    Await([&] { return held_.size() > before || ended->has_value(); });
+    return held_.size() > before;
+  }
+  absl::Status EndOfNext(PeerChannel& channel, size_t bytes = 0) {
+    const auto ended = Open(channel, bytes);
     Await([&] { return ended->has_value(); });
     return ended->value_or(absl::UnknownError("it goes on"));
   }
@@ -239,6 +252,36 @@ TEST_F(GrpcPlacesTest, PersonsHaveTheirShareAndMembersAreNotKeptOut) {
   EXPECT_EQ(held_.size(), open + 1);
   held_.clear();
   channels.clear();
+}
+
+TEST_F(GrpcPlacesTest, LargeMessagesCountUntilTheirCallsEnd) {
+  Start();
+  const auto person = Connect(Person("00000000000a"));
+  for (size_t held = 0; held < kHeldBytesOfCallerMax / kLargeBytes; ++held) {
+    ASSERT_TRUE(IsHeld(*person, kLargeBytes));
+  }
+  const absl::Status beyond = EndOfNext(*person, kLargeBytes);
+  EXPECT_TRUE(absl::IsResourceExhausted(beyond)) << beyond;
+  EXPECT_EQ(ReasonOf(beyond).code(), reasons::kQueueFull) << beyond;
+  EXPECT_TRUE(IsHeld(*person, kSmallMessageBytesMax / 2)) << "what asks for little is answered";
+  const auto another = Connect(Person("00000000000b"));
+  EXPECT_TRUE(IsHeld(*another, kLargeBytes));
+  held_.front().Finish(absl::OkStatus());
+  held_.erase(held_.begin());
+  // There is room soon after the caller has the end.
+  bool fits = false;
+  for (int tries = 0; tries < 1000 && !fits; ++tries) fits = IsHeld(*person, kLargeBytes);
+  EXPECT_TRUE(fits);
+  held_.clear();
+}
+
+TEST_F(GrpcPlacesTest, MembersRequestsUnderWayKeepNoOrderOut) {
+  Start();
+  const auto member = Connect(Node(kMemberId));
+  for (size_t held = 0; held <= kHeldBytesOfMembersMax / kLargeBytes; ++held) {
+    ASSERT_TRUE(IsHeld(*member, kLargeBytes)) << held;
+  }
+  held_.clear();
 }
 
 TEST_F(GrpcPlacesTest, MessagesThatAreHeldBackKeepNoMemberAndNoOtherKeyOut) {
