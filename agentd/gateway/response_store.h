@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -18,12 +19,14 @@ inline constexpr size_t kStoredResponsesBytesMax = size_t{64} << 20;
 
 class ResponseStore {
  public:
+  // Readers share a text with the store. It lives on with them when its turn leaves.
+  using Text = std::shared_ptr<const std::string>;
   struct Turn {
     std::string tenant;          // whose it is; others don't find it
-    std::string body;            // as it was answered
-    std::string messages;        // the chat up to and with this answer, a JSON list
+    Text body;                   // as it was answered; never null
+    Text messages;               // the chat up to and with this answer, a JSON list; never null
     uint64_t since_unix_ms = 0;  // when the oldest answer in it was stored
-    size_t bytes() const { return tenant.size() + body.size() + messages.size(); }
+    size_t bytes() const { return tenant.size() + body->size() + messages->size(); }
   };
 
   ResponseStore(size_t turns_max, size_t bytes_max)

@@ -301,6 +301,7 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
+    const auto messages = std::make_shared<const std::string>("[]");
     StoredModel model{{}, random() % 9, 20 + random() % 300};
     ResponseStore store(model.turns_max, model.bytes_max);
     for (int step = 0; step < 300; ++step) {
@@ -309,7 +310,8 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
       switch (random() % 5) {
         case 0:
         case 1: {
-          ResponseStore::Turn turn{tenant, std::string(random() % 60, 'b'), "[]", 1};
+          ResponseStore::Turn turn{
+              tenant, std::make_shared<const std::string>(random() % 60, 'b'), messages, 1};
           model.Put({id, tenant, turn.bytes()});
           store.Put(id, std::move(turn));
           break;
@@ -350,6 +352,7 @@ TEST(StoredAnswersProperty, NothingIsFoundThatItsRuleForbids) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
     StoredAnswers answers;
+    const auto text = std::make_shared<const std::string>("[]");
     const std::vector<std::string> tenants = {"law", "art", "lab"};
     std::map<std::string, uint64_t> retention_s;
     uint64_t now = 1'700'000'000'000;
@@ -378,7 +381,7 @@ TEST(StoredAnswersProperty, NothingIsFoundThatItsRuleForbids) {
         case 1: {
           if (!begun.contains(owner)) break;
           const std::string id = absl::StrCat("resp_", step);
-          answers.Put(id, {owner, "body", "[]", 0}, begun[owner], now);
+          answers.Put(id, {owner, text, text, 0}, begun[owner], now);
           const bool is_late = begun_erasures[owner] < erasures[owner];
           const bool may = !retention_s.contains(tenant) || retention_s[tenant] > 0;
           if (!is_late && may) kept[id] = {owner, now};

@@ -6,7 +6,8 @@ namespace macrame::agentd {
 namespace {
 
 ResponseStore::Turn Turn(const std::string& tenant, size_t bytes) {
-  return {tenant, std::string(bytes - tenant.size(), 'b'), ""};
+  return {tenant, std::make_shared<const std::string>(bytes - tenant.size(), 'b'),
+          std::make_shared<const std::string>()};
 }
 
 TEST(ResponseStore, TheLeastRecentlyUsedLeaves) {
@@ -31,6 +32,17 @@ TEST(ResponseStore, BytesAreBounded) {
   EXPECT_EQ(store.turns(), 2u);
   store.Put("b", Turn("t", 5));
   EXPECT_EQ(store.bytes(), 25u);
+}
+
+TEST(ResponseStore, ReadersShareATextThatOutlivesItsTurn) {
+  ResponseStore store(2, 100);
+  store.Put("a", Turn("t", 10));
+  ASSERT_NE(store.Find("a", "t"), nullptr);
+  const ResponseStore::Text first = store.Find("a", "t")->body;
+  EXPECT_EQ(store.Find("a", "t")->body, first) << "the same text, and no copy";
+  EXPECT_TRUE(store.Erase("a", "t"));
+  EXPECT_EQ(*first, "bbbbbbbbb");
+  EXPECT_EQ(store.bytes(), 0u);
 }
 
 TEST(ResponseStore, OthersNeitherFindNorErase) {
