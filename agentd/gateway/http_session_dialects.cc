@@ -29,8 +29,8 @@ namespace {
 // `is_previous`: a request goes on from it; clients know that by its code and 400.
 ApiError NotStored(const std::string& id, bool may_store, bool is_previous = false) {
   const std::string what =
-      may_store ? absl::StrCat("A node keeps the ", kStoredResponsesMax,
-                               " last used ones that it answered itself, up to ",
+      may_store ? absl::StrCat("A node keeps up to ", kStoredResponsesMax,
+                               " of those that it answered itself, and up to ",
                                kStoredResponsesBytesMax >> 20,
                                " MiB, until it stops and for as long as its operator lets it.")
                 : "Nothing of this key's tenant is stored: its retention is 0.";

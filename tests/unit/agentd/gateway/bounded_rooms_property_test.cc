@@ -287,7 +287,21 @@ struct StoredModel {
     if (const auto before = Of(turn.id, ""); before != turns.end()) turns.erase(before);
     if (turns_max == 0 || turn.bytes > bytes_max) return;
     turns.push_front(turn);
-    while (turns.size() > turns_max || Bytes() > bytes_max) turns.pop_back();
+    while (turns.size() > turns_max || Bytes() > bytes_max) Leave(turns.size() > turns_max);
+  }
+  // The least recently used of a tenant that no other has more than.
+  void Leave(bool by_number) {
+    std::map<std::string, size_t> held;
+    size_t most = 0;
+    for (const Turn& turn : turns) {
+      size_t& of_tenant = held[turn.tenant];
+      of_tenant += by_number ? 1 : turn.bytes;
+      most = std::max(most, of_tenant);
+    }
+    const auto leaves = std::find_if(turns.rbegin(), turns.rend(), [&](const Turn& turn) {
+      return held[turn.tenant] == most;
+    });
+    turns.erase(std::prev(leaves.base()));
   }
   bool Use(const std::string& id, const std::string& tenant) {
     const auto found = Of(id, tenant);
