@@ -22,7 +22,9 @@ namespace macrame::agentd {
 
 struct MetricsPage {
   std::string content_type;
-  std::string body;
+  // Never null. All who asked while it was made share it: it is whole, and each is shown what its
+  // key may know of it.
+  std::shared_ptr<const std::string> body;
 };
 
 struct GatewayOptions {

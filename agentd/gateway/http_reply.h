@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ struct HttpReply {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  HeaderFields headers;  // besides those that every answer has
+  std::shared_ptr<const std::string> shared_body;  // if set, it is sent in place of `body`
+  HeaderFields headers;                            // besides those that every answer has
 };
 
 absl::string_view ReasonPhrase(int status);

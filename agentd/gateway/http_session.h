@@ -40,6 +40,7 @@
 #include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/request_record.h"
 #include "agentd/gateway/request_trace.h"
+#include "agentd/gateway/response_store.h"
 #include "agentd/gateway/routes.h"
 #include "agentd/gateway/tenant.h"
 #include "agentd/gateway/text_answer.h"
@@ -95,6 +96,14 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeResponse();
   // GET and DELETE of one that was kept.
   boost::asio::awaitable<bool> ServeStoredResponse(std::string id);
+  struct StoredText {
+    ResponseStore::Text text;
+    uint64_t since_unix_ms = 0;  // of its turn
+  };
+  // One text of a stored response, once there is room for it. Nothing of the response is held while
+  // that is waited for. `is_previous`: a request goes on from it.
+  boost::asio::awaitable<std::variant<StoredText, ApiError>> TakeStored(
+      std::string id, ResponseStore::Text ResponseStore::Turn::*which, bool is_previous);
   boost::asio::awaitable<bool> ServeOllama(RouteKind kind);
   boost::asio::awaitable<bool> ServeOllamaModel();
   // What a request with TokenizeOptions is answered.
@@ -153,6 +162,9 @@ class HttpSession {
   // Each of several answers has the whole request: so many bytes beside the body. Nothing: there is
   // room for them.
   boost::asio::awaitable<std::optional<ApiError>> RoomForCopies(size_t bytes);
+  // The request's answer has so many bytes of a stored response, which count as a body's until the
+  // request ends. Nothing: there is room for them.
+  boost::asio::awaitable<std::optional<ApiError>> RoomForStored(size_t bytes);
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   // read_aside.h: what `read` makes of the body and of how deep it may be: here when that is small,
@@ -162,7 +174,8 @@ class HttpSession {
   boost::asio::awaitable<Result> ReadAside(Result (*read)(absl::string_view body, size_t depth));
   template <typename Result>
   boost::asio::awaitable<Result> ReadAside(std::function<Result(absl::string_view, size_t)> read);
-  boost::asio::awaitable<bool> WriteAll(std::string bytes);
+  // `more` is sent behind `bytes`, and is not copied: it lives until then.
+  boost::asio::awaitable<bool> WriteAll(std::string bytes, absl::string_view more = {});
   boost::asio::awaitable<bool> WriteStreamHead(std::string content_type, HeaderFields more = {});
   // One piece of a stream, framed as the client's HTTP version wants it.
   boost::asio::awaitable<bool> WritePiece(std::string piece);
@@ -236,7 +249,7 @@ class HttpSession {
   bool by_own_page_ = false;                     // it was let in as the own page's
   std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
   std::optional<BodyPlace> body_place_;          // of the body that is received or answered
-  std::optional<BodyPlace> copies_place_;        // of its copies, where several answers are wanted
+  std::optional<BodyPlace> copies_place_;        // of its copies, or of a stored response
   HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
   std::string asked_model_;                      // as the body names it

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/write.hpp>
@@ -331,10 +332,12 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   // A body that was not read stands where the next request should; the connection ends here.
   if (BodyIsUnread() || state_->stopping || state_->draining) keep_alive_ = false;
   record_.status = reply.status;
+  absl::string_view body = reply.body;
+  if (reply.shared_body != nullptr) body = *reply.shared_body;
   ReplyHead head;
   head.status = reply.status;
   head.content_type = reply.content_type;
-  head.content_length = reply.body.size();
+  head.content_length = body.size();
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
   MergeFields(std::move(reply.headers), &head.headers);
@@ -342,10 +345,12 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   if (reply.status == 304) head.framing = BodyFraming::kUntilClose;
   std::string bytes = ComposeHead(head);
   const bool head_only = parser_->is_header_done() && parser_->get().method() == http::verb::head;
-  if (!head_only) bytes += reply.body;
+  if (head_only) body = {};
+  // A large body is sent from where it is. A small one leaves in one piece with the head.
+  if (body.size() <= kWriteBytesAim) absl::StrAppend(&bytes, std::exchange(body, {}));
   spdlog::debug("gateway: request {} answered {} after {} ms", request_id_, reply.status,
                 ElapsedMs(started_));
-  const bool written = co_await WriteAll(std::move(bytes));
+  const bool written = co_await WriteAll(std::move(bytes), body);
   record_.client_gone = !written;
   co_return written&& keep_alive_;
 }
@@ -376,10 +381,12 @@ net::awaitable<bool> HttpSession::EndStream() {
   co_return written;
 }
 
-net::awaitable<bool> HttpSession::WriteAll(std::string bytes) {
+net::awaitable<bool> HttpSession::WriteAll(std::string bytes, absl::string_view more) {
   if (!stream_.socket().is_open()) co_return false;
   stream_.expires_after(state_->options.write_ms);
-  auto [error, size] = co_await net::async_write(stream_, net::buffer(bytes), kAwait);
+  const std::array<net::const_buffer, 2> parts = {net::buffer(bytes),
+                                                  net::const_buffer(more.data(), more.size())};
+  auto [error, size] = co_await net::async_write(stream_, parts, kAwait);
   record_.bytes_sent += size;
   // Not of a "100 Continue".
   if (!error && record_.status != 0 && !record_.first_byte) record_.first_byte = Clock::now();

@@ -108,6 +108,15 @@ net::awaitable<std::optional<ApiError>> HttpSession::RoomForCopies(size_t bytes)
   co_return NoRoom(state_->options.bodies_bytes_max);
 }
 
+net::awaitable<std::optional<ApiError>> HttpSession::RoomForStored(size_t bytes) {
+  // One that is larger than what a client may hold takes all of that.
+  const size_t most = state_->bodies.budget().large_body_max();
+  const size_t left = most - std::min<size_t>(most, record_.bytes_received);
+  const bool has_room = co_await AwaitRoom(&copies_place_, std::min(bytes, left));
+  if (has_room) co_return std::nullopt;
+  co_return NoRoom(state_->options.bodies_bytes_max);
+}
+
 net::awaitable<bool> HttpSession::ReadBody() {
   if (BodyIsUnread()) {
     const bool has_room = co_await AwaitBodyRoom();

@@ -29,8 +29,8 @@ namespace {
 // `is_previous`: a request goes on from it; clients know that by its code and 400.
 ApiError NotStored(const std::string& id, bool may_store, bool is_previous = false) {
   const std::string what =
-      may_store ? absl::StrCat("A node keeps the ", kStoredResponsesMax,
-                               " last used ones that it answered itself, up to ",
+      may_store ? absl::StrCat("A node keeps up to ", kStoredResponsesMax,
+                               " of those that it answered itself, and up to ",
                                kStoredResponsesBytesMax >> 20,
                                " MiB, until it stops and for as long as its operator lets it.")
                 : "Nothing of this key's tenant is stored: its retention is 0.";
@@ -149,24 +149,43 @@ net::awaitable<bool> HttpSession::ServeDialect(RouteKind kind) {
   co_return co_await ServeOllama(kind);
 }
 
+net::awaitable<std::variant<HttpSession::StoredText, ApiError>> HttpSession::TakeStored(
+    std::string id, ResponseStore::Text ResponseStore::Turn::*which, bool is_previous) {
+  const std::string tenant = WhoAsks().tenant;
+  StoredAnswers& answers = state_->access->answers();
+  auto turn = answers.Find(id, tenant, GatewayUnixMs());
+  if (turn.has_value()) {
+    const size_t bytes = ((*turn).*which)->size();
+    turn.reset();
+    std::optional<ApiError> no_room = co_await RoomForStored(bytes);
+    if (no_room.has_value()) co_return *std::move(no_room);
+    turn = answers.Find(id, tenant, GatewayUnixMs());
+  }
+  if (!turn.has_value()) co_return NotStored(id, answers.MayStore(tenant), is_previous);
+  co_return StoredText{std::move((*turn).*which), turn->since_unix_ms};
+}
+
 net::awaitable<bool> HttpSession::ServeResponse() {
   const std::string tenant = WhoAsks().tenant;
   const std::string previous = co_await ReadAside(PreviousResponseOf);
   StoredAnswers& answers = state_->access->answers();
   const bool may_store = answers.MayStore(tenant);
   const uint64_t begun = answers.Begin();
-  ResponseStore::Turn turn;
+  StoredText before{std::make_shared<const std::string>()};
   if (!previous.empty()) {
-    auto found = answers.Find(previous, tenant, GatewayUnixMs());
-    if (!found.has_value()) co_return co_await SendError(NotStored(previous, may_store, true));
-    turn = *std::move(found);
+    auto found = co_await TakeStored(previous, &ResponseStore::Turn::messages, true);
+    if (auto* error = std::get_if<ApiError>(&found)) {
+      co_return co_await SendError(std::move(*error));
+    }
+    before = std::move(std::get<StoredText>(found));
   }
   // Made before it is waited for: no lambda stands in this coroutine's frame.
   std::function<std::variant<ResponseRequest, ApiError>(absl::string_view, size_t)> read =
-      [&turn, may_store](absl::string_view body, size_t depth) {
-        return ParseResponseRequest(body, depth, turn.messages, may_store);
+      [&before, may_store](absl::string_view body, size_t depth) {
+        return ParseResponseRequest(body, depth, *before.text, may_store);
       };
   auto parsed = co_await ReadAside(std::move(read));
+  before.text.reset();  // the request has it
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   ResponseRequest& request = std::get<ResponseRequest>(parsed);
   AnswerHead head = HeadOf(request.chat, "resp_");
@@ -176,10 +195,13 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   head.response->messages = std::move(request.messages);
   head.response->namespaced = std::move(request.namespaced);
   if (request.is_kept) {
-    head.response->keep = [state = state_, tenant, begun, since = turn.since_unix_ms, id = head.id](
-                              std::string answered, std::string messages) {
-      state->access->answers().Put(id, {tenant, std::move(answered), std::move(messages), since},
-                                   begun, GatewayUnixMs());
+    head.response->keep = [state = state_, tenant, begun, since = before.since_unix_ms,
+                           id = head.id](std::string answered, std::string messages) {
+      state->access->answers().Put(
+          id,
+          {tenant, std::make_shared<const std::string>(std::move(answered)),
+           std::make_shared<const std::string>(std::move(messages)), since},
+          begun, GatewayUnixMs());
     };
   }
   co_return co_await Answer(std::move(head), RequestsOfChoices(request.chat.generate, 1),
@@ -209,14 +231,15 @@ net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
   }
   const bool is_of_items = absl::EndsWith(id, kInputItems);
   if (is_of_items) id.resize(id.size() - kInputItems.size());
-  auto turn = answers.Find(id, tenant, GatewayUnixMs());
-  if (!turn.has_value()) co_return co_await SendError(NotStored(id, answers.MayStore(tenant)));
+  const auto which = is_of_items ? &ResponseStore::Turn::messages : &ResponseStore::Turn::body;
+  auto found = co_await TakeStored(id, which, /*is_previous=*/false);
+  if (auto* error = std::get_if<ApiError>(&found)) co_return co_await SendError(std::move(*error));
+  reply.shared_body = std::move(std::get<StoredText>(found).text);
   if (is_of_items) {
-    auto page = InputItemsBody(id, turn->messages, QueryOf(Plain(request.target())));
+    auto page = InputItemsBody(id, *reply.shared_body, QueryOf(Plain(request.target())));
     if (auto* error = std::get_if<ApiError>(&page)) co_return co_await SendError(std::move(*error));
     reply.body = std::move(std::get<std::string>(page));
-  } else {
-    reply.body = std::move(turn->body);
+    reply.shared_body.reset();
   }
   co_return co_await SendReply(std::move(reply));
 }

@@ -43,7 +43,13 @@ net::awaitable<bool> HttpSession::ServeMetrics() {
   }
   HttpReply reply;
   reply.content_type = std::move(pending->page->content_type);
-  reply.body = own_backend_->Known().FilterMetrics(pending->page->body);
+  const KnownModels known = own_backend_->Known();
+  if (known.knows_all()) {
+    reply.shared_body = std::move(pending->page->body);
+  } else {
+    reply.body = known.FilterMetrics(*pending->page->body);
+    pending->page.reset();
+  }
   co_return co_await SendReply(std::move(reply));
 }
 

@@ -54,6 +54,15 @@ constexpr std::array<FieldName, 5> kResponseNames = {
     FieldName{"response_format.json_schema", "text.format"},
     FieldName{"response_format", "text.format"}, FieldName{".function.", "."}};
 
+constexpr size_t kMetadataPairsMax = 16;
+constexpr size_t kMetadataKeyMax = 64, kMetadataValueMax = 512;  // characters
+
+// The JSON reader takes UTF-8 alone: each character has one byte that does not go on from another.
+size_t CharactersOf(absl::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
 class ResponseReader : public ChatTranslation {
  public:
   std::variant<ResponseRequest, ApiError> Read(absl::string_view body, size_t json_depth_max,
@@ -62,6 +71,7 @@ class ResponseReader : public ChatTranslation {
     ReadBody(body, json_depth_max);
     if (!failed()) {
       RefuseOthers();
+      CheckMetadata();
       CopyFields();
       messages_ = before.empty() ? Json::array() : Json::parse(before);
       ReadInput();
@@ -129,6 +139,30 @@ class ResponseReader : public ChatTranslation {
       // Agents always ask for the first; reasoning comes in the clear, so there is nothing to add.
       if (what != "reasoning.encrypted_content") {
         Refuse("include", "only 'reasoning.encrypted_content' is taken, without effect");
+      }
+    }
+  }
+
+  // It is stored and sent back, so it has OpenAI's bounds.
+  void CheckMetadata() {
+    const Json* metadata = Field("metadata");
+    if (metadata == nullptr || failed()) return;
+    if (!metadata->is_object()) return MustBe("metadata", "an object");
+    if (metadata->size() > kMetadataPairsMax) {
+      return Fail("metadata",
+                  absl::StrCat("'metadata' may hold at most ", kMetadataPairsMax, " pairs."));
+    }
+    for (const auto& [key, value] : metadata->items()) {
+      if (CharactersOf(key) > kMetadataKeyMax) {
+        return Fail("metadata", absl::StrCat("A key of 'metadata' may have at most ",
+                                             kMetadataKeyMax, " characters."));
+      }
+      if (!value.is_string()) {
+        return Fail("metadata", "The values of 'metadata' must be strings.", "invalid_type");
+      }
+      if (CharactersOf(value.get_ref<const std::string&>()) > kMetadataValueMax) {
+        return Fail("metadata", absl::StrCat("A value of 'metadata' may have at most ",
+                                             kMetadataValueMax, " characters."));
       }
     }
   }

@@ -6,17 +6,37 @@ namespace macrame::agentd {
 
 void ResponseStore::Drop(std::list<Kept>::iterator at) {
   bytes_ -= at->turn.bytes();
+  const auto held = held_.find(at->turn.tenant);
+  held->second.bytes -= at->turn.bytes();
+  if (--held->second.turns == 0) held_.erase(held);
   by_id_.erase(at->id);
   turns_.erase(at);
+}
+
+std::list<ResponseStore::Kept>::iterator ResponseStore::NextToLeave() {
+  const auto scarce = turns_.size() > turns_max_ ? &Held::turns : &Held::bytes;
+  auto leaves = turns_.end();
+  size_t most = 0;
+  for (auto at = turns_.end(); at != turns_.begin();) {
+    --at;
+    const size_t held = held_.at(at->turn.tenant).*scarce;
+    if (held <= most) continue;
+    most = held;
+    leaves = at;
+  }
+  return leaves;
 }
 
 void ResponseStore::Put(const std::string& id, Turn turn) {
   if (const auto before = by_id_.find(id); before != by_id_.end()) Drop(before->second);
   if (turns_max_ == 0 || turn.bytes() > bytes_max_) return;
   bytes_ += turn.bytes();
+  Held& held = held_[turn.tenant];
+  ++held.turns;
+  held.bytes += turn.bytes();
   turns_.push_front({id, std::move(turn)});
   by_id_[id] = turns_.begin();
-  while (turns_.size() > turns_max_ || bytes_ > bytes_max_) Drop(std::prev(turns_.end()));
+  while (turns_.size() > turns_max_ || bytes_ > bytes_max_) Drop(NextToLeave());
 }
 
 const ResponseStore::Turn* ResponseStore::Find(const std::string& id, const std::string& tenant) {

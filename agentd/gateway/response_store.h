@@ -1,13 +1,15 @@
 #pragma once
 
-// The answers of /v1/responses that clients may come back to, in this agent's memory: bounded by
-// number and bytes, the least recently used leaves first. Each is its tenant's alone. How long they
-// are kept: StoredAnswers. Pure; one thread.
+// The answers of /v1/responses that clients may come back to, in this agent's memory. They are
+// bounded by number and bytes. Where room is needed, the least recently used one of the tenant that
+// has most of what is short leaves, so that no tenant drives out the answers of one that has less.
+// Each is its tenant's alone. How long they are kept: StoredAnswers. Pure; one thread.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -18,17 +20,20 @@ inline constexpr size_t kStoredResponsesBytesMax = size_t{64} << 20;
 
 class ResponseStore {
  public:
+  // Readers share a text with the store. It lives on with them when its turn leaves.
+  using Text = std::shared_ptr<const std::string>;
   struct Turn {
     std::string tenant;          // whose it is; others don't find it
-    std::string body;            // as it was answered
-    std::string messages;        // the chat up to and with this answer, a JSON list
+    Text body;                   // as it was answered; never null
+    Text messages;               // the chat up to and with this answer, a JSON list; never null
     uint64_t since_unix_ms = 0;  // when the oldest answer in it was stored
-    size_t bytes() const { return tenant.size() + body.size() + messages.size(); }
+    size_t bytes() const { return tenant.size() + body->size() + messages->size(); }
   };
 
   ResponseStore(size_t turns_max, size_t bytes_max)
       : turns_max_(turns_max), bytes_max_(bytes_max) {}
-  // One that is larger than all may be is not kept.
+  // One that is larger than all may be is not kept, nor one that is all that its tenant has and more
+  // than any other tenant has, where it does not fit beside them.
   void Put(const std::string& id, Turn turn);
   // Null when there is none of this id and tenant. Valid until the next call.
   const Turn* Find(const std::string& id, const std::string& tenant);
@@ -47,12 +52,19 @@ class ResponseStore {
     std::string id;
     Turn turn;
   };
+  struct Held {
+    size_t turns = 0;
+    size_t bytes = 0;
+  };
   void Drop(std::list<Kept>::iterator at);
+  // The one that leaves where there are too many turns, else bytes. There is one.
+  std::list<Kept>::iterator NextToLeave();
 
   const size_t turns_max_;
   const size_t bytes_max_;
   std::list<Kept> turns_;  // the most recently used first
   std::unordered_map<std::string, std::list<Kept>::iterator> by_id_;
+  std::unordered_map<std::string, Held> held_;  // by tenant
   size_t bytes_ = 0;
 };
 

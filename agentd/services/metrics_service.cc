@@ -15,6 +15,9 @@ namespace {
 
 namespace m = metrics;
 
+// After it a page is begun again: the coordinator's answer is lost where the channel to it goes.
+constexpr std::chrono::seconds kPagePatience{5};
+
 double Seconds(RequestRecord::Clock::duration span) {
   return std::chrono::duration<double>(span).count();
 }
@@ -49,9 +52,9 @@ void MetricsService::RegisterLocal(transport::RpcServer& server) {
               absl::StrCat("no metrics in the format '", request.format().substr(0, 64),
                            "': there are prometheus, openmetrics and json")));
         }
-        parts_.cluster_service.RefreshFromCoordinator([this, format = *format, reply] {
+        TellPage(*format, [reply](const std::shared_ptr<const std::string>& text) {
           v1::GetMetricsResponse response;
-          response.set_text(Text(format));
+          response.set_text(*text);
           reply(std::move(response));
         });
       });
@@ -78,9 +81,31 @@ void MetricsService::NoteSpansDropped(uint64_t count) {
 
 void MetricsService::Page(const std::string& accept, std::function<void(MetricsPage)> reply) {
   const MetricsFormat format = FormatForAccept(accept);
-  parts_.dispatcher.Post([this, format, reply = std::move(reply)] {
-    parts_.cluster_service.RefreshFromCoordinator([this, format, reply] {
-      reply({std::string(ContentTypeOf(format)), Text(format)});
+  TellPage(format, [format, reply = std::move(reply)](std::shared_ptr<const std::string> text) {
+    reply({std::string(ContentTypeOf(format)), std::move(text)});
+  });
+}
+
+void MetricsService::TellPage(MetricsFormat format, TakeText take) {
+  {
+    const MonotonicTime now = parts_.dispatcher.Now();
+    const std::lock_guard lock(pages_mutex_);
+    PageUnderWay& page = pages_[format];
+    page.waiting.push_back(std::move(take));
+    if (page.waiting.size() > 1 && now - page.begun < kPagePatience) return;
+    page.begun = now;
+  }
+  parts_.dispatcher.Post([this, format] {
+    parts_.cluster_service.RefreshFromCoordinator([this, format] {
+      std::vector<TakeText> waiting;
+      {
+        // Before the figures are read: who asks from here on may know of newer ones.
+        const std::lock_guard lock(pages_mutex_);
+        waiting.swap(pages_[format].waiting);
+      }
+      if (waiting.empty()) return;  // an earlier one came late, and has told them
+      const auto text = std::make_shared<const std::string>(Text(format));
+      for (const TakeText& told : waiting) told(text);
     });
   });
 }

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "agentd/cores/desired_state.h"
 #include "agentd/gateway/gateway.h"
@@ -50,7 +52,7 @@ class MetricsService {
   // Spans for a collector: that it took, or that it will never have. Any thread.
   void NoteSpansSent(uint64_t count);
   void NoteSpansDropped(uint64_t count);
-  // For a scrape; `reply` once, on the owner thread.
+  // For a scrape; `reply` once, on the owner thread. Has all that was counted before the call.
   void Page(const std::string& accept, std::function<void(MetricsPage)> reply);
   // For the dashboard: latency_history.h says what stands in it.
   std::shared_ptr<const std::string> Latencies();
@@ -62,6 +64,17 @@ class MetricsService {
   void NoteGangs(const DesiredState& desired);
 
  private:
+  using TakeText = std::function<void(std::shared_ptr<const std::string>)>;
+  struct PageUnderWay {
+    MonotonicTime begun;
+    std::vector<TakeText> waiting;  // empty: none is under way
+  };
+
+  // One page of a format is made at a time: all who ask before its figures are read share it. So
+  // any number of clients keeps the owner thread busy with one page of each format at the most.
+  // Pages are whole: what a key may not know is taken out where they are sent. `take` once, on the
+  // owner thread. Any thread.
+  void TellPage(MetricsFormat format, TakeText take);
   std::string Text(MetricsFormat format);
   void AddOwn(MetricSet& set) const;
 
@@ -69,6 +82,8 @@ class MetricsService {
   const std::shared_ptr<MetricRegistry> registry_;
   const std::shared_ptr<LatencyHistory> latencies_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  std::mutex pages_mutex_;
+  std::map<MetricsFormat, PageUnderWay> pages_;
   MeteredBackend backend_;
   const double started_unix_seconds_;
   std::string coordinator_;

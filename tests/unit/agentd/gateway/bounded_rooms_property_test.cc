@@ -287,7 +287,21 @@ struct StoredModel {
     if (const auto before = Of(turn.id, ""); before != turns.end()) turns.erase(before);
     if (turns_max == 0 || turn.bytes > bytes_max) return;
     turns.push_front(turn);
-    while (turns.size() > turns_max || Bytes() > bytes_max) turns.pop_back();
+    while (turns.size() > turns_max || Bytes() > bytes_max) Leave(turns.size() > turns_max);
+  }
+  // The least recently used of a tenant that no other has more than.
+  void Leave(bool by_number) {
+    std::map<std::string, size_t> held;
+    size_t most = 0;
+    for (const Turn& turn : turns) {
+      size_t& of_tenant = held[turn.tenant];
+      of_tenant += by_number ? 1 : turn.bytes;
+      most = std::max(most, of_tenant);
+    }
+    const auto leaves = std::find_if(turns.rbegin(), turns.rend(), [&](const Turn& turn) {
+      return held[turn.tenant] == most;
+    });
+    turns.erase(std::prev(leaves.base()));
   }
   bool Use(const std::string& id, const std::string& tenant) {
     const auto found = Of(id, tenant);
@@ -301,6 +315,7 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
+    const auto messages = std::make_shared<const std::string>("[]");
     StoredModel model{{}, random() % 9, 20 + random() % 300};
     ResponseStore store(model.turns_max, model.bytes_max);
     for (int step = 0; step < 300; ++step) {
@@ -309,7 +324,8 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
       switch (random() % 5) {
         case 0:
         case 1: {
-          ResponseStore::Turn turn{tenant, std::string(random() % 60, 'b'), "[]", 1};
+          ResponseStore::Turn turn{
+              tenant, std::make_shared<const std::string>(random() % 60, 'b'), messages, 1};
           model.Put({id, tenant, turn.bytes()});
           store.Put(id, std::move(turn));
           break;
@@ -350,6 +366,7 @@ TEST(StoredAnswersProperty, NothingIsFoundThatItsRuleForbids) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
     StoredAnswers answers;
+    const auto text = std::make_shared<const std::string>("[]");
     const std::vector<std::string> tenants = {"law", "art", "lab"};
     std::map<std::string, uint64_t> retention_s;
     uint64_t now = 1'700'000'000'000;
@@ -378,7 +395,7 @@ TEST(StoredAnswersProperty, NothingIsFoundThatItsRuleForbids) {
         case 1: {
           if (!begun.contains(owner)) break;
           const std::string id = absl::StrCat("resp_", step);
-          answers.Put(id, {owner, "body", "[]", 0}, begun[owner], now);
+          answers.Put(id, {owner, text, text, 0}, begun[owner], now);
           const bool is_late = begun_erasures[owner] < erasures[owner];
           const bool may = !retention_s.contains(tenant) || retention_s[tenant] > 0;
           if (!is_late && may) kept[id] = {owner, now};

@@ -231,7 +231,8 @@ TEST_F(GatewayAccessTest, ARuleThatGotStricterEndsAnswersAtOnce) {
   const std::string owner = OwnerOfTenant("law");
   StoredAnswers& answers = access_->answers();
   const uint64_t now = GatewayUnixMs();
-  answers.Put("resp_1", {owner, "body", "[]", now - 7'200'000}, answers.Begin(), now);
+  const auto text = std::make_shared<const std::string>("[]");
+  answers.Put("resp_1", {owner, text, text, now - 7'200'000}, answers.Begin(), now);
   ASSERT_TRUE(answers.Find("resp_1", owner, now).has_value());
   v1::TenantLimits law;
   law.set_name("law");

@@ -226,6 +226,73 @@ TEST_F(GatewayBodiesTest, TheCopiesThatSeveralAnswersNeedCountToo) {
   EXPECT_EQ(Ask(Post("/v1/completions", text)).status, 413);
 }
 
+std::string StoredId(const RawResponse& response) {
+  EXPECT_EQ(response.status, 200) << response.body;
+  return nlohmann::json::parse(response.body, nullptr, false).value("id", "");
+}
+
+std::string ResponsePost(const char* field, size_t bytes) {
+  nlohmann::json body = {{"model", "tiny"}, {"input", "hi"}};
+  body[field] = std::string(bytes, 'x');
+  return Post("/v1/responses", body.dump());
+}
+
+TEST_F(GatewayBodiesTest, WhatAnAnswerHasOfAStoredResponseCountsToo) {
+  GatewayOptions options;
+  options.bodies_bytes_max = 1;  // four bodies: a client has 384 KiB of large ones
+  options.body_bytes_max = 256 * 1024;
+  options.body_wait_ms = milliseconds(200);
+  Start(options);
+  const std::string large_body = StoredId(Ask(ResponsePost("instructions", 240 * 1024)));
+  const std::string large_chat = StoredId(Ask(ResponsePost("input", 240 * 1024)));
+  const std::vector<std::string> requests = {
+      Get("/v1/responses/" + large_body), Get("/v1/responses/" + large_chat + "/input_items"),
+      Post("/v1/responses",
+           R"({"model":"tiny","input":"hi","previous_response_id":")" + large_chat + R"("})")};
+  for (const std::string& request : requests) EXPECT_EQ(Ask(request).status, 200) << request;
+  // It holds its place until it is answered.
+  const size_t calls = backend_.calls();
+  RawHttpClient holder(gateway_->port());
+  const std::string large = ChatOf(250 * 1024);
+  holder.Send(HeadFor(large.size()) + large);
+  ASSERT_NE(backend_.WaitForCall(calls), nullptr);
+  for (const std::string& request : requests) {
+    const RawResponse refused = Ask(request);
+    EXPECT_EQ(refused.status, 503) << request;
+    EXPECT_EQ(CodeOf(refused), "bodies_busy");
+  }
+  EXPECT_EQ(Ask(Get("/v1/responses/" + large_chat)).status, 200) << "its own text is small";
+  Finish(calls);
+  EXPECT_EQ(holder.ReadResponse().status, 200);
+  for (const std::string& request : requests) EXPECT_EQ(Ask(request).status, 200) << request;
+}
+
+TEST_F(GatewayBodiesTest, AReplyThatIsNotReadKeepsItsPlace) {
+  GatewayOptions options;
+  options.bodies_bytes_max = 1;
+  options.body_bytes_max = 256 * 1024;
+  options.body_wait_ms = milliseconds(200);
+  Start(options);
+  const std::string id = StoredId(Ask(ResponsePost("instructions", 240 * 1024)));
+  const std::string get = Get("/v1/responses/" + id);
+  // More than the sockets between take: one of the replies waits to be read.
+  std::string many;
+  for (int i = 0; i < 500; ++i) many += get;
+  RawHttpClient silent(gateway_->port());
+  silent.Send(many);
+  RawResponse other;
+  const auto end = std::chrono::steady_clock::now() + seconds(10);
+  do {
+    other = Ask(get);
+  } while (other.status == 200 && std::chrono::steady_clock::now() < end);
+  ASSERT_EQ(other.status, 503);
+  EXPECT_EQ(CodeOf(other), "bodies_busy");
+  silent.Close();
+  while (Ask(get).status != 200 && std::chrono::steady_clock::now() < end) {
+  }
+  EXPECT_EQ(Ask(get).status, 200);
+}
+
 TEST_F(GatewayBodiesTest, AGatewayThatStopsWaitsForWhatItReads) {
   Start();
   const std::string large = ChatOfManyValues();

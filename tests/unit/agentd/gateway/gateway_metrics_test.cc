@@ -100,7 +100,9 @@ TEST_F(GatewayMetricsTest, MetricsComeFromWhoeverCounts) {
   GatewayOptions options;
   std::thread counter;
   options.metrics = [&](const std::string& accept, std::function<void(MetricsPage)> reply) {
-    counter = std::thread([accept, reply] { reply({"text/plain", "asked with " + accept}); });
+    counter = std::thread([accept, reply] {
+      reply({"text/plain", std::make_shared<const std::string>("asked with " + accept)});
+    });
   };
   Start(options);
   const RawResponse page =

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace macrame::agentd {
 namespace {
 
@@ -75,6 +78,32 @@ TEST(ResponseRequest, ItemsBecomeTurns) {
   EXPECT_EQ(messages[2].tool_call_id(), "c1");
   EXPECT_EQ(messages[3].content(), "noon");
   EXPECT_EQ(messages[4].tool_calls(0).id(), "c3");
+}
+
+// It is stored and sent back: without bounds a small prompt would fill the store.
+TEST(ResponseRequest, MetadataHasTheBoundsOfOpenAi) {
+  json most = json::object();
+  for (int i = 0; i < 16; ++i) most[std::string(62, 'k') + std::to_string(10 + i)] = "v";
+  std::string wide;
+  for (int i = 0; i < 512; ++i) wide += "\u00e9";
+  most[most.begin().key()] = wide;
+  EXPECT_EQ(json(Good({{"metadata", most}}).echo["metadata"]), most);
+  EXPECT_EQ(json(Good({{"metadata", nullptr}}).echo["metadata"]), json::object());
+  json more = most;
+  more["k"] = "v";
+  const std::vector<json> refused = {more,
+                                     {{std::string(65, 'k'), "v"}},
+                                     {{"k", std::string(513, 'v')}},
+                                     {{"k", 7}},
+                                     {{"k", {{"k", "v"}}}},
+                                     json::array({json::array({"k", "v"})}),
+                                     "text"};
+  for (const json& metadata : refused) {
+    auto read = ParseResponseRequest(Body({{"metadata", metadata}}).dump(), 32, "");
+    ASSERT_TRUE(std::holds_alternative<ApiError>(read)) << metadata;
+    EXPECT_EQ(std::get<ApiError>(read).http_status, 400);
+    EXPECT_EQ(std::get<ApiError>(read).param, "metadata") << metadata;
+  }
 }
 
 TEST(ResponseRequest, FunctionsOfANamespaceHaveBothNames) {

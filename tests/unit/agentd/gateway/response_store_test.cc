@@ -6,7 +6,8 @@ namespace macrame::agentd {
 namespace {
 
 ResponseStore::Turn Turn(const std::string& tenant, size_t bytes) {
-  return {tenant, std::string(bytes - tenant.size(), 'b'), ""};
+  return {tenant, std::make_shared<const std::string>(bytes - tenant.size(), 'b'),
+          std::make_shared<const std::string>()};
 }
 
 TEST(ResponseStore, TheLeastRecentlyUsedLeaves) {
@@ -21,6 +22,35 @@ TEST(ResponseStore, TheLeastRecentlyUsedLeaves) {
   EXPECT_EQ(store.turns(), 2u);
 }
 
+TEST(ResponseStore, ATenantThatFillsTheStoreLosesItsOwn) {
+  ResponseStore by_number(4, 1000);
+  ResponseStore by_bytes(1000, 40);
+  for (ResponseStore* store : {&by_number, &by_bytes}) {
+    store->Put("a", Turn("modest", 10));
+    for (const char* id : {"1", "2", "3", "4", "5"}) store->Put(id, Turn("greedy", 10));
+    EXPECT_NE(store->Find("a", "modest"), nullptr) << "the least recently used of all";
+    EXPECT_EQ(store->Find("2", "greedy"), nullptr);
+    EXPECT_NE(store->Find("3", "greedy"), nullptr);
+    store->Put("b", Turn("modest", 10));
+    EXPECT_NE(store->Find("a", "modest"), nullptr);
+    EXPECT_NE(store->Find("b", "modest"), nullptr) << "there is room up to an equal share";
+    EXPECT_EQ(store->turns(), 4u);
+  }
+}
+
+// Many small ones do not count as much as few large ones where bytes are short.
+TEST(ResponseStore, WhatIsShortDecidesWhoHasMost) {
+  ResponseStore store(10, 100);
+  for (const char* id : {"1", "2", "3", "4"}) store.Put(id, Turn("many", 10));
+  store.Put("large", Turn("few", 50));
+  store.Put("5", Turn("many", 20));
+  EXPECT_EQ(store.Find("1", "many"), nullptr);
+  EXPECT_NE(store.Find("large", "few"), nullptr) << "50 bytes are less than 60";
+  store.Put("more", Turn("few", 30));
+  EXPECT_EQ(store.Find("large", "few"), nullptr);
+  EXPECT_NE(store.Find("2", "many"), nullptr);
+}
+
 TEST(ResponseStore, BytesAreBounded) {
   ResponseStore store(100, 50);
   for (const char* id : {"a", "b", "c"}) store.Put(id, Turn("t", 20));
@@ -31,6 +61,17 @@ TEST(ResponseStore, BytesAreBounded) {
   EXPECT_EQ(store.turns(), 2u);
   store.Put("b", Turn("t", 5));
   EXPECT_EQ(store.bytes(), 25u);
+}
+
+TEST(ResponseStore, ReadersShareATextThatOutlivesItsTurn) {
+  ResponseStore store(2, 100);
+  store.Put("a", Turn("t", 10));
+  ASSERT_NE(store.Find("a", "t"), nullptr);
+  const ResponseStore::Text first = store.Find("a", "t")->body;
+  EXPECT_EQ(store.Find("a", "t")->body, first) << "the same text, and no copy";
+  EXPECT_TRUE(store.Erase("a", "t"));
+  EXPECT_EQ(*first, "bbbbbbbbb");
+  EXPECT_EQ(store.bytes(), 0u);
 }
 
 TEST(ResponseStore, OthersNeitherFindNorErase) {

@@ -39,7 +39,9 @@ class ScopeTableTest : public ::testing::Test {
     options.port = 0;
     options.ask_status = [](const auto& told) { told(v1::ClusterStatus()); };
     options.latencies = [] { return std::make_shared<const std::string>(R"({"models":[]})"); };
-    options.metrics = [](const std::string&, const auto& reply) { reply({"text/plain", "a 1\n"}); };
+    options.metrics = [](const std::string&, const auto& reply) {
+      reply({"text/plain", std::make_shared<const std::string>("a 1\n")});
+    };
     options.give_order = [](const Orderer&, const ClusterOrder&, const auto& done) {
       done(std::make_shared<const v1::UnloadModelResponse>());
     };

@@ -28,10 +28,14 @@ RetentionRules RulesOf(const v1::TenantLimits& tenant, seconds otherwise = secon
 const std::string kLaw = OwnerOfTenant("law");
 const std::string kArt = OwnerOfTenant("art");
 
+ResponseStore::Text Text(const std::string& text) {
+  return std::make_shared<const std::string>(text);
+}
+
 class StoredAnswersTest : public ::testing::Test {
  protected:
   void Put(const std::string& id, const std::string& owner, uint64_t now, uint64_t since = 0) {
-    answers_.Put(id, {owner, "body", "[]", since}, answers_.Begin(), now);
+    answers_.Put(id, {owner, Text("body"), Text("[]"), since}, answers_.Begin(), now);
   }
   bool Has(const std::string& id, const std::string& owner, uint64_t now) {
     return answers_.Find(id, owner, now).has_value();
@@ -92,9 +96,9 @@ TEST_F(StoredAnswersTest, WhatIsUnderWayWhenItsTenantIsErasedIsNotStoredAfterIt)
   const auto dropped = answers_.EraseOf(kLaw);
   EXPECT_EQ(dropped.turns, 2u);
   EXPECT_EQ(dropped.bytes, 2 * (kLaw.size() + 6));
-  answers_.Put("late", {kLaw, "body", "[]"}, begun, kNow);
+  answers_.Put("late", {kLaw, Text("body"), Text("[]")}, begun, kNow);
   EXPECT_FALSE(Has("late", kLaw, kNow));
-  answers_.Put("other", {kArt, "body", "[]"}, begun, kNow);
+  answers_.Put("other", {kArt, Text("body"), Text("[]")}, begun, kNow);
   EXPECT_TRUE(Has("other", kArt, kNow));
   EXPECT_TRUE(Has("c", kArt, kNow));
   Put("after", kLaw, kNow);
@@ -105,7 +109,7 @@ TEST_F(StoredAnswersTest, ErasuresAreBoundedTheSafeWay) {
   const uint64_t begun = answers_.Begin();
   answers_.EraseOf(kLaw);
   for (size_t i = 0; i < kErasedOwnersMax; ++i) answers_.EraseOf(std::to_string(i));
-  answers_.Put("late", {kLaw, "body", "[]"}, begun, kNow);
+  answers_.Put("late", {kLaw, Text("body"), Text("[]")}, begun, kNow);
   EXPECT_EQ(answers_.turns(), 0u) << "forgotten erasures hold for all that began before";
   Put("new", kLaw, kNow);
   EXPECT_EQ(answers_.turns(), 1u);

@@ -155,8 +155,41 @@ TEST_F(MetricsServiceTest, AScrapeIsAnsweredInTheFormatThatItAsksFor) {
     parts(Follower()).metrics_service.Page(accept, [&](MetricsPage got) { page = std::move(got); });
     ASSERT_TRUE(RunUntil([&] { return page.has_value(); }, 10'000)) << accept;
     EXPECT_THAT(page->content_type, HasSubstr(type)) << accept;
-    EXPECT_THAT(page->body, HasSubstr("macrame_build_info"));
+    EXPECT_THAT(*page->body, HasSubstr("macrame_build_info"));
   }
+}
+
+TEST_F(MetricsServiceTest, WhoAsksWhileAPageIsMadeSharesIt) {
+  Begin(2);
+  const int at = Follower();  // which asks its coordinator first
+  const std::string pages = "macrame_metrics_scrapes_total";
+  const double before = Value(at, pages).value_or(0);
+  MetricsService& service = parts(at).metrics_service;
+  std::vector<MetricsPage> told;
+  const auto ask = [&](const std::string& accept) {
+    service.Page(accept, [&](MetricsPage page) { told.push_back(std::move(page)); });
+  };
+  for (int i = 0; i < 100; ++i) ask("text/plain");
+  ask("application/openmetrics-text");
+  // What was counted before a request stands on the page that it shares.
+  service.NoteSpansSent(7);
+  ask("text/plain");
+  ASSERT_TRUE(RunUntil([&] { return told.size() == 102; }, 10'000));
+  int plain = 0;
+  for (const MetricsPage& page : told) {
+    const bool is_plain = absl::StartsWith(page.content_type, "text/plain");
+    plain += is_plain ? 1 : 0;
+    EXPECT_EQ(absl::EndsWith(*page.body, "# EOF\n"), !is_plain);
+    EXPECT_THAT(*page.body, HasSubstr("macrame_trace_spans_sent_total 7"));
+  }
+  EXPECT_EQ(plain, 101);
+  EXPECT_EQ(Value(at, pages), before + 3) << "one of each format, and this one";
+  // What was told is not told again.
+  service.NoteSpansSent(1);
+  told.clear();
+  ask("text/plain");
+  ASSERT_TRUE(RunUntil([&] { return told.size() == 1; }, 10'000));
+  EXPECT_THAT(*told[0].body, HasSubstr("macrame_trace_spans_sent_total 8"));
 }
 
 }  // namespace

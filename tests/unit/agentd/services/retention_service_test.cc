@@ -23,9 +23,12 @@ class RetentionServiceTest : public sim::AskedAgents {
   void Store(int at, const std::string& tenant, int count) {
     for (int answer = 0; answer < count; ++answer) {
       Answers(at).Put(absl::StrCat(tenant, answer),
-                      {OwnerOfTenant(tenant), std::string(100, 'b'), "[]"}, Answers(at).Begin(),
-                      GatewayUnixMs());
+                      {OwnerOfTenant(tenant), Text(std::string(100, 'b')), Text("[]")},
+                      Answers(at).Begin(), GatewayUnixMs());
     }
+  }
+  static ResponseStore::Text Text(const std::string& text) {
+    return std::make_shared<const std::string>(text);
   }
   absl::StatusOr<v1::EraseTenantResponse> Erase(int at, const std::string& tenant) {
     v1::EraseTenantRequest request;
@@ -122,7 +125,7 @@ TEST_F(RetentionServiceTest, WhatNoTenantIsCalledIsRefusedAndNothingGoes) {
 TEST_F(RetentionServiceTest, WhatIsTooOldGoesWithoutAnybodysAsking) {
   Begin(1);
   parts(0).access->SetKeys({}, {});
-  Answers(0).Put("old", {OwnerOfTenant("t"), "body", "[]", 1}, Answers(0).Begin(), 1);
+  Answers(0).Put("old", {OwnerOfTenant("t"), Text("body"), Text("[]"), 1}, Answers(0).Begin(), 1);
   ASSERT_EQ(Answers(0).turns(), 1u);
   v1::TenantLimits limits;
   limits.set_name("t");
