@@ -36,6 +36,7 @@ class MessagesReader : public ChatTranslation {
  public:
   std::variant<ChatRequest, ApiError> Read(absl::string_view body, size_t json_depth_max,
                                            bool is_count) {
+    is_count_ = is_count;
     ReadBody(body, json_depth_max);
     if (!failed()) {
       RefuseOthers();
@@ -181,7 +182,7 @@ class MessagesReader : public ChatTranslation {
         Fail(param + ".role", absl::StrCat("'", param, ".role' must be user or assistant."));
       }
     }
-    if (role == "assistant") {
+    if (role == "assistant" && !is_count_) {
       Refuse(absl::StrCat("messages[", messages->size() - 1, "]"),
              "an answer can't be begun for the model; the last message must be the user's");
     }
@@ -396,6 +397,7 @@ class MessagesReader : public ChatTranslation {
                                 {"json_schema", {{"name", "answer"}, {"schema", *schema}}}};
   }
 
+  bool is_count_ = false;   // no answer is begun
   size_t last_answer_ = 0;  // of the messages
   bool is_past_ = false;    // the message stands before the last answer
   std::set<std::string> left_out_;
@@ -415,7 +417,11 @@ std::variant<ChatRequest, ApiError> ParseCountTokensRequest(absl::string_view bo
   if (auto* request = std::get_if<ChatRequest>(&read)) {
     request->stream = false;
     request->generate.set_max_tokens(1);  // a rank that tells no tokens answers no more
-    request->generate.mutable_tokenize()->set_count_only(true);
+    v1::TokenizeOptions& options = *request->generate.mutable_tokenize();
+    options.set_count_only(true);
+    // Behind an answer none is begun.
+    const auto& messages = request->generate.messages();
+    options.set_without_opening(!messages.empty() && messages.rbegin()->role() == "assistant");
   }
   return read;
 }

@@ -182,5 +182,12 @@ def tokens_are_counted(client):
     assert counted.input_tokens == 8
 
 
+@case()
+def a_count_may_end_with_an_answer(client):
+    counted = client.messages.count_tokens(model="tiny", messages=[
+        *USER, {"role": "assistant", "content": "It"}])
+    assert counted.input_tokens > 0
+
+
 if __name__ == "__main__":
     run(anthropic.Anthropic(base_url=base_url(), api_key="key", max_retries=0), "anthropic")

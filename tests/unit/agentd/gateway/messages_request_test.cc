@@ -215,6 +215,22 @@ TEST(MessagesRequest, ACountNeedsNoLimit) {
   EXPECT_TRUE(std::get<ChatRequest>(read).generate.tokenize().count_only());
 }
 
+// Agents count what they hold, also behind an answer.
+TEST(MessagesRequest, ACountMayEndWithAnAnswer) {
+  const json turns = {{{"role", "user"}, {"content", "a"}},
+                      {{"role", "assistant"}, {"content", "The"}}};
+  auto read = ParseCountTokensRequest(Body({{"messages", turns}}).dump(), 32);
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(read)) << std::get<ApiError>(read).message;
+  const v1::GenerateRequest& generate = std::get<ChatRequest>(read).generate;
+  ASSERT_EQ(generate.messages_size(), 2);
+  EXPECT_EQ(generate.messages(1).content(), "The");
+  EXPECT_TRUE(generate.tokenize().count_only());
+  EXPECT_TRUE(generate.tokenize().without_opening());
+  auto user = ParseCountTokensRequest(Body().dump(), 32);
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(user));
+  EXPECT_FALSE(std::get<ChatRequest>(user).generate.tokenize().without_opening());
+}
+
 TEST(MessagesRequest, MalformedBodiesAre400) {
   for (const char* body : {"", "[]", "{", "\"x\"", "null", "{\"messages\":{}}"}) {
     auto read = ParseMessagesRequest(body, 32);

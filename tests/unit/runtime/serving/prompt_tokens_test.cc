@@ -44,6 +44,19 @@ TEST_F(PromptTokensTest, AChatHasTheTokensOfItsAnswersPrompt) {
   EXPECT_LT(Told().prompt_tokens(), job->prompt.size());
 }
 
+TEST_F(PromptTokensTest, AChatMayEndWithAnAnswer) {
+  request_.mutable_tokenize()->set_count_only(true);
+  request_.mutable_tokenize()->set_without_opening(true);
+  v1::ChatMessage& message = *request_.add_messages();
+  message.set_role("user");
+  message.set_content("What is a card?");
+  const uint32_t question = Told().prompt_tokens();
+  v1::ChatMessage& answer = *request_.add_messages();
+  answer.set_role("assistant");
+  answer.set_content("A piece of paper.");
+  EXPECT_GT(Told().prompt_tokens(), question);
+}
+
 TEST_F(PromptTokensTest, TextComesBackAsItWas) {
   request_.set_prompt("One two, three cards.");
   const v1::GenerateChunk told = Told();
