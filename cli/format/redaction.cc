@@ -100,16 +100,39 @@ size_t WithoutClosing(absl::string_view line, size_t begin, size_t end) {
   return end;
 }
 
-// The end of a value without quotes. Commas, semicolons and brackets are part of it, as in the path
-// of a URL, unless nothing of it stands behind them.
-size_t EndOfBare(absl::string_view line, size_t begin) {
-  size_t end = begin;
-  while (end < line.size() && !IsSpace(line[end]) && !IsQuote(line[end])) ++end;
-  return WithoutClosing(line, begin, end);
+// Whether a word goes on at `at`: a quote before it closes nothing.
+bool WordGoesOn(absl::string_view text, size_t at) {
+  while (at < text.size() && IsOf(".-!", text[at])) ++at;
+  return at < text.size() && (IsAlnum(text[at]) || IsOf("/%_~@&=+$*", text[at]));
 }
 
-// Of a whole header without quotes of its own: up to the quote that closes the text which it stands
-// in, or to the line's end.
+// EndOfQuoted, where a quote before more of a word closes nothing.
+size_t EndOfQuotedWords(absl::string_view line, size_t open) {
+  for (;;) {
+    const size_t end = EndOfQuoted(line, open);
+    open = end;
+    while (open < line.size() && line[open] == '\\') ++open;
+    if (!WordGoesOn(line, open + 1)) return end;
+  }
+}
+
+// Whether the quote at `at` ends a value or URL without quotes of its own, before which `opened`
+// stands. Paths of URLs may have quotes: it does where it closes what it opened, or ends a word.
+bool QuoteEnds(absl::string_view text, size_t at, char opened) {
+  size_t behind = at + 1;
+  if (text[at] == opened && behind < text.size() && !IsQuote(text[behind])) {
+    return !WordGoesOn(text, behind);
+  }
+  while (behind < text.size() && (IsQuote(text[behind]) || IsOf(".,:;!?)]}>", text[behind]))) {
+    ++behind;
+  }
+  if (behind == text.size() || IsSpace(text[behind])) return true;
+  const absl::string_view rest = text.substr(behind);
+  return rest.size() > 1 && rest[0] == '\\' && IsOf("nrt\"'\\", rest[1]);
+}
+
+// Of a text without quotes of its own: up to the quote that closes the text which it stands in, or
+// to the line's end.
 size_t EndOfHeader(absl::string_view line, size_t begin) {
   size_t open = kNone;
   for (size_t at = 0; at < begin; ++at) {
@@ -121,6 +144,18 @@ size_t EndOfHeader(absl::string_view line, size_t begin) {
     }
   }
   return open == kNone ? line.size() : std::max(begin, EndOfQuoted(line, open));
+}
+
+// The end of a value without quotes. Commas, semicolons, brackets and quotes are part of it, as in
+// the path of a URL, unless nothing of it stands behind them.
+size_t EndOfBare(absl::string_view line, size_t begin, char opened = '\0') {
+  const absl::string_view text = line.substr(0, EndOfHeader(line, begin));
+  size_t end = begin;
+  while (end < text.size() && !IsSpace(text[end])) {
+    if (IsQuote(text[end]) && QuoteEnds(text, end, opened)) break;
+    ++end;
+  }
+  return WithoutClosing(line, begin, end);
 }
 
 // `, name: ` or `,"name":` at `at`, which no text without quotes has in YAML.
@@ -147,7 +182,8 @@ size_t EndOfPlain(absl::string_view line, size_t begin) {
   const size_t most = EndOfHeader(line, begin);
   size_t end = begin;
   while (end < most) {
-    const bool closes = IsQuote(line[end]) && (end + 1 == line.size() || EndsWord(line[end + 1]));
+    const size_t behind = line.find_first_not_of("\"'", end);
+    const bool closes = IsQuote(line[end]) && (behind == kNone || EndsWord(line[behind]));
     if (closes || BeginsNextKey(line, end)) break;
     ++end;
   }
@@ -270,7 +306,7 @@ Value ValueBehind(absl::string_view line, size_t at, const KeyTraits& traits) {
     const size_t open = at++;
     if (absl::StartsWithIgnoreCase(line.substr(at), "bearer ")) at += 7;
     value.begin = at;
-    value.end = std::max(at, EndOfQuoted(line, open));
+    value.end = std::max(at, EndOfQuotedWords(line, open));
     value.is_open = value.end == line.size();
     return value;
   }
@@ -399,7 +435,7 @@ void RedactUrls(std::string& out) {
     const std::string name = absl::AsciiStrToLower(out.substr(scheme, at - scheme));
     at += kMark.size();
     if (name.empty() || name == "file" || name == "unix") continue;
-    size_t end = EndOfBare(out, at);
+    size_t end = EndOfBare(out, at, scheme == 0 ? '\0' : out[scheme - 1]);
     const bool is_cut = absl::EndsWith(absl::string_view(out).substr(0, end), kRedactedStart);
     if (is_cut && end < out.size() && out[end] == ']') ++end;
     const absl::string_view url = absl::string_view(out).substr(at, end - at);

@@ -24,20 +24,43 @@ TEST(Redaction, AnAuthorizationGoesWholeWhateverItsScheme) {
 TEST(Redaction, AUrlGoesWholeWhateverItsPathIsMadeOf) {
   // What RFC 3986 lets stand in a path and a query, and what a quoted setting may hold beside it.
   for (const std::string between :
-       {",", ";", "/]", "}", "),(", "!$&*+=:@", "%2C,", "?a=1,b=2;c="}) {
+       {",", ";", "/]", "}", "),(", "!$&*+=:@", "%2C,", "?a=1,b=2;c=", "'", "''", "/'/", "it's'",
+        "'.", "\"", "`"}) {
     const std::string url = "https://hooks.example/T0" + between + "SECRETREST";
     for (const std::string& line :
          {"alert_webhook: \"" + url + "\"", "alert_webhook: '" + url + "'", "alert_webhook: " + url,
           "--alert-webhook=" + url + " --log-level info", "{\"webhook\":\"" + url + "\",\"a\":1}",
           "{\"text\":\"{\\\"alert_webhook\\\": \\\"" + url + "\\\", \\\"a\\\": 1}\"}",
-          "MACRAME_ALERT_WEBHOOK=" + url, "the webhook " + url + ", which did not answer"}) {
-      EXPECT_EQ(Redacted(line).find("SECRETREST"), std::string::npos) << Redacted(line);
+          "MACRAME_ALERT_WEBHOOK=" + url, "the webhook " + url + ", which did not answer",
+          "posts go to " + url + " now"}) {
+      const std::string redacted = Redacted(line);
+      EXPECT_EQ(redacted.find("SECRETREST"), std::string::npos) << redacted;
+      EXPECT_EQ(Redacted(redacted), redacted) << line;
     }
   }
   EXPECT_EQ(Redacted("{\"webhook\":\"https://hooks.example/a,b\",\"port\":1}"),
             "{\"webhook\":\"[redacted]\",\"port\":1}");
   EXPECT_EQ(Redacted("--alert-webhook=https://hooks.example/a,b, --log-level info"),
             "--alert-webhook=[redacted], --log-level info");
+}
+
+TEST(Redaction, AQuoteThatClosesEndsAUrl) {
+  const std::pair<std::string, std::string> kTexts[] = {
+      {"told 'https://hooks.example/T0', and then",
+       "told 'https://hooks.example/[redacted]', and then"},
+      {"(see 'https://hooks.example/T0').", "(see 'https://hooks.example/[redacted]')."},
+      {"['https://a.example/x','https://b.example/y']",
+       "['https://a.example/[redacted]','https://b.example/[redacted]']"},
+      {"{\"text\":\"told https://hooks.example/T0\",\"port\":1}",
+       "{\"text\":\"told https://hooks.example/[redacted]\",\"port\":1}"},
+      {"{\"text\":\"it's 'https://hooks.example/T0'S'\",\"port\":1}",
+       "{\"text\":\"it's 'https://hooks.example/[redacted]'\",\"port\":1}"},
+      {"{\"text\":\"{\\\"url\\\":\\\"https://a.example/x\\\",\\\"a\\\":1}\"}",
+       "{\"text\":\"{\\\"url\\\":\\\"https://a.example/[redacted]\\\",\\\"a\\\":1}\"}"}};
+  for (const auto& [text, redacted] : kTexts) {
+    EXPECT_EQ(Redacted(text), redacted);
+    EXPECT_EQ(Redacted(redacted), redacted);
+  }
 }
 
 TEST(Redaction, AQuotedSecretGoesUpToItsQuote) {
