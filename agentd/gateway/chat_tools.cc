@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/request_fields.h"
 
 namespace macrame::agentd {
 namespace {

@@ -10,6 +10,7 @@
 #include "agentd/gateway/answer_format.h"
 #include "agentd/gateway/chat_translation.h"
 #include "agentd/gateway/foreign_parts.h"
+#include "agentd/gateway/request_fields.h"
 #include "agentd/gateway/text_request.h"
 
 namespace macrame::agentd {

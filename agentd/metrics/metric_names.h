@@ -355,7 +355,7 @@ inline constexpr Metric kScrapeCpu = {
     "macrame_metrics_cpu_seconds_total", MetricKind::kCounter, "seconds", "",
     "Processor time of this agent that went into answers like this one."};
 inline constexpr Metric kScrapes = {"macrame_metrics_scrapes_total", MetricKind::kCounter, "", "",
-                                    "Answers like this one."};
+                                    "Pages like this one. Those who ask at once share one."};
 
 // In the order above.
 std::span<const Metric* const> All();

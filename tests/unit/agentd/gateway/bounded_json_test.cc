@@ -71,11 +71,10 @@ TEST(BoundedJson, HalfOfASurrogatePairIsAReplacementCharacter) {
       {R"("\ud83d\ud83d\ude00")", "\uFFFD😀"},
       {R"("\uD83Dx\uDE00")", "\uFFFDx\uFFFD"},
       {R"("\ud83d\n")", "\uFFFD\n"},
-      {R"("\\ud83d \ud83d")", R"(\ud83d )"
-                              "\uFFFD"},
+      {R"("\\ud83d \ud83d")", "\\ud83d \uFFFD"},
       {R"("\\\ud83d\"\\")", "\\\uFFFD\"\\"},
       {R"("\ud83d\ude00")", "😀"},
-      {R"("\\ud83d")", R"(\ud83d)"}};
+      {R"("\\ud83d")", "\\ud83d"}};
   for (const auto& [text, expected] : kTexts) {
     Json out;
     EXPECT_FALSE(ParseBoundedJson(text, 8, &out).has_value()) << text;
