@@ -210,14 +210,11 @@ Failure ReadMessage(const Json& message, const std::string& param, bool is_past,
   }
   if (auto error = RefuseOthers(message, param)) return error;
   out->set_role(role == "developer" ? "system" : role);
-  Failure failure;
-  if (role == "assistant") failure = ReadPastAnswer(message, param, out);
-  if (role == "tool") {
+  Failure failure = ReadText(message, "name", param, kMessageNameBytesMax, out->mutable_name());
+  if (!failure && role == "assistant") failure = ReadPastAnswer(message, param, out);
+  if (!failure && role == "tool") {
     failure =
         ReadText(message, "tool_call_id", param, kCallIdBytesMax, out->mutable_tool_call_id());
-    if (!failure) {
-      failure = ReadText(message, "name", param, kMessageNameBytesMax, out->mutable_name());
-    }
   }
   if (failure) return failure;
   return ReadContent(message, role, param, is_past, out, ignored);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The `messages` of a chat request: roles, text, past tool calls and their results. Content may be
-// a string or a list of text parts, which are joined as they stand. Pure.
+// The `messages` of a chat request: roles, names, text, past tool calls and their results. Content
+// may be a string or a list of text parts, which are joined as they stand. Pure.
 
 #include <optional>
 #include <string>

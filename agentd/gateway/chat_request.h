@@ -27,7 +27,7 @@ inline constexpr size_t kContentPartsMax = 1024;
 inline constexpr size_t kToolCallsMax = 512;  // of one message
 // Proxies of Gemini put a signature of the model's reasoning into the id, thousands of bytes long.
 inline constexpr size_t kCallIdBytesMax = 16 << 10;
-inline constexpr size_t kMessageNameBytesMax = 256;
+inline constexpr size_t kMessageNameBytesMax = 256;  // of who speaks, or of the tool
 
 struct ChatRequest : AnswerRequest {
   bool excludes_reasoning = false;  // the answer's reasoning is not sent

@@ -87,7 +87,9 @@ Turns WithOneSystemMessage(Turns given) {
     }
     turns.push_back(std::move(message));
     is_moved = is_system && !is_first;
-    if (is_moved) turns.back().set_role("user");
+    if (!is_moved) continue;
+    turns.back().set_role("user");
+    turns.back().clear_name();  // the user is somebody else
   }
   return turns;
 }
@@ -171,6 +173,7 @@ Turns WithOneCallATurn(Turns given) {
 
 // `next` behind a turn of the same role.
 void Join(const v1::ChatMessage& next, v1::ChatMessage* turn) {
+  if (next.name() != turn->name()) turn->clear_name();  // it is of two speakers
   AppendText(next.content(), turn->mutable_content());
   AppendText(next.reasoning(), turn->mutable_reasoning());
   turn->mutable_tool_calls()->MergeFrom(next.tool_calls());

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace macrame::agentd {
 namespace {
@@ -94,6 +95,22 @@ TEST(ChatRequest, ContentPartsAreJoinedAndDevelopersAreSystem) {
   EXPECT_EQ(generate.messages(2).content(), "");
 }
 
+TEST(ChatRequest, EachMessageMayNameItsSpeaker) {
+  json body = Minimal();
+  body["messages"] = json::parse(R"([
+    {"role":"system","name":"house","content":"a"},
+    {"role":"user","name":"alice","content":"b"},
+    {"role":"assistant","name":"critic","content":"c"},
+    {"role":"tool","name":"find","tool_call_id":"1","content":"d"},
+    {"role":"user","name":null,"content":"e"},
+    {"role":"user","name":"","content":"f"}])");
+  const v1::GenerateRequest generate = Accepted(body).generate;
+  std::vector<std::string> names;
+  for (const v1::ChatMessage& message : generate.messages()) names.push_back(message.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"house", "alice", "critic", "find", "", ""}));
+  EXPECT_EQ(generate.messages(1).content(), "b");
+}
+
 // Clients of OpenAI's responses send their names of parts in chats, too.
 TEST(ChatRequest, PartsOfResponsesAreText) {
   json body = Minimal();
@@ -125,6 +142,10 @@ TEST(ChatRequest, WrongMessagesAreNamedByTheirPlace) {
   EXPECT_EQ(refused(R"([{"role":"tool","content":"x","tool_call_id":5}])"),
             "messages[0].tool_call_id");
   EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role":"user","name":5,"content":"x"}])"), "messages[0].name");
+  const std::string named = R"([{"role":"user","content":"x","name":")" +
+                            std::string(kMessageNameBytesMax + 1, 'a') + "\"}]";
+  EXPECT_EQ(refused(named.c_str()), "messages[0].name");
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text");

@@ -21,6 +21,7 @@ struct Said {
   std::string content{};
   std::vector<std::string> calls{};  // ids, of the tool "f"
   std::string answers{};             // the call that a tool's message answers
+  std::string name{};                // of who speaks
 };
 
 v1::GenerateRequest ChatOf(const std::vector<Said>& said) {
@@ -30,6 +31,7 @@ v1::GenerateRequest ChatOf(const std::vector<Said>& said) {
     message.set_role(one.role);
     message.set_content(one.content);
     message.set_tool_call_id(one.answers);
+    message.set_name(one.name);
     for (const std::string& id : one.calls) {
       v1::ToolCall& call = *message.add_tool_calls();
       call.set_id(id);
@@ -40,12 +42,14 @@ v1::GenerateRequest ChatOf(const std::vector<Said>& said) {
   return request;
 }
 
-// "role:content" with "+n" for n calls, one behind the other.
+// "role:content" with "(name)" of who speaks and "+n" for n calls, one behind the other.
 std::string Told(const std::vector<Said>& said, const TurnRules& rules) {
   const v1::GenerateRequest request = ChatOf(said);
   std::string told;
   for (const v1::ChatMessage& turn : TurnsOf(request, request.messages_size(), rules)) {
-    absl::StrAppend(&told, told.empty() ? "" : " | ", turn.role(), ":", turn.content());
+    absl::StrAppend(&told, told.empty() ? "" : " | ", turn.role());
+    if (!turn.name().empty()) absl::StrAppend(&told, "(", turn.name(), ")");
+    absl::StrAppend(&told, ":", turn.content());
     if (turn.tool_calls_size() > 0) absl::StrAppend(&told, "+", turn.tool_calls_size());
   }
   return told;
@@ -59,6 +63,17 @@ TEST(ChatTurns, NeighborsOfOneRoleAreJoinedByAnEmptyLine) {
       "user:a\n\nb | assistant:c\n\nd");
   EXPECT_EQ(Told({{"user", "a"}, {"user", "b"}}, {}), "user:a | user:b")
       << "templates that take it get what the client sent";
+}
+
+TEST(ChatTurns, AJoinedTurnHasANameOnlyWhereAllItsTextIsOfOneSpeaker) {
+  const Said alice = {.role = "user", .content = "a", .name = "alice"};
+  const Said bob = {.role = "user", .content = "b", .name = "bob"};
+  EXPECT_EQ(Told({alice, bob}, {}), "user(alice):a | user(bob):b");
+  EXPECT_EQ(Told({alice, alice}, kAlternating), "user(alice):a\n\na");
+  EXPECT_EQ(Told({alice, bob}, kAlternating), "user:a\n\nb");
+  const Said example = {.role = "system", .content = "s", .name = "example_user"};
+  EXPECT_EQ(Told({alice, {.role = "assistant", .content = "c"}, example, bob}, kAlternating),
+            "user(alice):a | assistant:c | user:s\n\nb");
 }
 
 TEST(ChatTurns, AStoppedAnswerIsNoTurn) {
