@@ -459,6 +459,7 @@ absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const Ch
   const auto prompt_end = tokenizer.Decode(prompt.last(end), /*skip_special_tokens=*/false);
   if (!prompt_end.ok()) return prompt_end.status();
   shape.markup.opens_reasoning = markup::OpensReasoning(*voice.dialect, *prompt_end);
+  shape.markup.follows_reasoning = markup::ClosesReasoning(*voice.dialect, *prompt_end);
   auto plan = PlanMaker(tokenizer, *voice.dialect).Make(request);
   if (!plan.ok()) return plan.status();
   shape.steering = *std::move(plan);

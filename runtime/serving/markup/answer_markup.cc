@@ -28,7 +28,8 @@ struct AnswerMarkup::Parts {
                    traits.tools != nullptr,
                    traits.opens_reasoning,
                    false,
-                   IsAllMarkup(*dialect) || dialect->syntax == CallSyntax::kRecipients},
+                   IsAllMarkup(*dialect) || dialect->syntax == CallSyntax::kRecipients,
+                   traits.follows_reasoning},
         reading(ReadAnswer(transcript)) {
     reading.StartOn(stack);
   }

@@ -21,6 +21,7 @@ struct MarkupTraits {
   std::shared_ptr<const Dialect> dialect;  // unset: all text is content
   std::shared_ptr<const ToolSet> tools;    // unset: calls are not looked for
   bool opens_reasoning = false;            // the prompt ends within reasoning
+  bool follows_reasoning = false;          // the prompt ends with closed reasoning
   CallIds ids;
 };
 

@@ -1,6 +1,7 @@
 // The outermost reader: reasoning, content, and what tells a call from it.
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,9 +113,38 @@ Reading<bool> ReadReasoning(Transcript& t) {
   co_return true;
 }
 
-// Where an answer begins: within reasoning, with its opening tag, or with neither.
+// The tag that opens the answer behind reasoning; false: it has none.
+Reading<bool> ReadAnswerOpen(Transcript& t) {
+  if (t.dialect.answer_open.empty()) co_return false;
+  t.source.Mark();
+  co_await t.source.SkipSpace();
+  const bool opens = co_await t.source.Accept(t.dialect.answer_open);
+  if (opens) {
+    t.source.Forget();
+    t.sink.OpenAnswer();
+  } else {
+    t.source.Rewind();
+  }
+  co_return opens;
+}
+
+// The tag that closes the answer, which stands next. It is text where more than calls follows.
+Reading<bool> ReadAnswerClose(Transcript& t, std::span<const std::string_view> openers) {
+  const std::string_view tag = t.dialect.answer_close;
+  const bool closes = co_await t.source.IsFollowedBy(tag.size(), openers);
+  t.source.Skip(tag.size());
+  if (closes) {
+    t.sink.CloseAnswer();
+  } else {
+    t.sink.Content(tag);
+  }
+  co_return closes;
+}
+
+// Where an answer begins: within reasoning, with its opening tag, or with neither. True: the
+// answer's own tag was opened.
 Reading<bool> ReadOpening(Transcript& t) {
-  if (t.dialect.think_open.empty()) co_return true;
+  if (t.dialect.think_open.empty()) co_return false;
   bool opens = t.is_reasoning;
   if (!opens) {
     t.source.Mark();
@@ -130,7 +160,9 @@ Reading<bool> ReadOpening(Transcript& t) {
     }
   }
   if (opens) co_await ReadReasoning(t);
-  co_return true;
+  if (!opens && !t.follows_reasoning) co_return false;
+  const bool is_tagged = co_await ReadAnswerOpen(t);
+  co_return is_tagged;
 }
 
 }  // namespace
@@ -148,22 +180,25 @@ Reading<bool> ReadAnswer(Transcript& t) {
     co_await ReadRecipients(t);
     co_return true;
   }
-  co_await ReadOpening(t);
+  const bool is_tagged = co_await ReadOpening(t);
   if (t.reads_calls) co_await ReadPlainCalls(t);
-  std::vector<std::string_view> openers = OpenersOf(t);
-  const size_t calls = openers.size();
-  if (t.dialect.thinks_anywhere) openers.push_back(t.dialect.think_open);
+  const std::vector<std::string_view> openers = OpenersOf(t);
+  std::vector<std::string_view> marks = openers;
+  if (is_tagged) marks.push_back(t.dialect.answer_close);
+  if (t.dialect.thinks_anywhere) marks.push_back(t.dialect.think_open);
   for (;;) {
     const size_t which =
-        co_await t.source.CopyTo(openers, [&t](std::string_view text) { t.sink.Content(text); });
+        co_await t.source.CopyTo(marks, [&t](std::string_view text) { t.sink.Content(text); });
     if (which == TextSource::kNone) co_return true;
-    if (which >= calls) {
-      t.source.Skip(openers[which].size());
+    if (which < openers.size()) {
+      const bool read = co_await TryBlock(t, marks[which]);
+      if (!read) t.sink.Content(marks[which]);
+    } else if (marks[which] == t.dialect.answer_close) {
+      co_await ReadAnswerClose(t, openers);
+    } else {
+      t.source.Skip(marks[which].size());
       co_await ReadReasoning(t);
-      continue;
     }
-    const bool read = co_await TryBlock(t, openers[which]);
-    if (!read) t.sink.Content(openers[which]);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/serving/markup/dialect.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -388,6 +389,22 @@ void AddReasoning(std::string_view text, const HasToken& has_token, Dialect& dia
   }
 }
 
+// Granite 3.3's and Hunyuan's.
+constexpr std::pair<std::string_view, std::string_view> kAnswerTags[] = {
+    {"<response>", "</response>"}, {"<answer>", "</answer>"}};
+
+void AddAnswerTags(std::string_view text, Dialect& dialect) {
+  if (dialect.think_open.empty()) return;
+  for (const auto& [open, close] : kAnswerTags) {
+    if (text.find(open) == std::string_view::npos && text.find(close) == std::string_view::npos) {
+      continue;
+    }
+    dialect.answer_open = open;
+    dialect.answer_close = close;
+    return;
+  }
+}
+
 void AddControl(Dialect& dialect) {
   std::vector<std::string>& control = dialect.control;
   control.insert(control.end(), dialect.openers.begin(), dialect.openers.end());
@@ -417,6 +434,7 @@ Dialect ChooseDialect(std::string_view chat_template, const HasToken& has_token)
   // A family whose reasoning has no tags, or is known with its calls.
   const bool is_told = IsAllMarkup(dialect) || !dialect.think_open.empty();
   if (!is_told) AddReasoning(chat_template, has_token, dialect);
+  AddAnswerTags(chat_template, dialect);
   AddControl(dialect);
   return dialect;
 }
@@ -431,6 +449,11 @@ bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end) {
   if (open == std::string_view::npos) return false;
   const std::string_view behind = prompt_end.substr(open + dialect.think_open.size());
   return std::all_of(behind.begin(), behind.end(), IsSpace);
+}
+
+bool ClosesReasoning(const Dialect& dialect, std::string_view prompt_end) {
+  while (!prompt_end.empty() && IsSpace(prompt_end.back())) prompt_end.remove_suffix(1);
+  return !dialect.think_close.empty() && prompt_end.ends_with(dialect.think_close);
 }
 
 std::string ForcedOpening(const Dialect& dialect, std::string_view name, uint32_t calls_before) {

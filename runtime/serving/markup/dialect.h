@@ -66,6 +66,8 @@ struct Dialect {
   std::string think_open, think_close;  // empty: no reasoning is told apart
   bool thinks_anywhere = false;         // reasoning may begin behind content, too
   bool calls_end_reasoning = false;     // an opener within reasoning ends it
+  // What the answer behind reasoning may stand between; empty: it has no tags.
+  std::string answer_open, answer_close;
   CallIdStyle id_style = CallIdStyle::kCall;
 
   // What an answer that must call begins with: any tool, or the one that takes "$NAME"'s place
@@ -89,6 +91,8 @@ Dialect ChooseDialect(std::string_view chat_template,
 // Whether a prompt leaves the answer within reasoning. `prompt_end`: its last part as text,
 // control tokens too.
 bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end);
+// Whether a prompt ends with reasoning that is closed: the answer follows it.
+bool ClosesReasoning(const Dialect& dialect, std::string_view prompt_end);
 
 // What an answer is made to begin with, `name` empty: any tool. Empty when the family has nothing.
 std::string ForcedOpening(const Dialect& dialect, std::string_view name, uint32_t calls_before);

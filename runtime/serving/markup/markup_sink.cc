@@ -80,7 +80,7 @@ void MarkupSink::Content(std::string_view text) {
   if (text.empty()) return;
   drops_space_ = false;
   if (SpaceBehind(text) < text.size()) has_content_ = true;
-  if (!reads_calls_) return Add(MarkupEvent::Kind::kContent, text);
+  if (!holds_space_) return Add(MarkupEvent::Kind::kContent, text);
   held_space_.append(text);
   const size_t held = std::min(SpaceBehind(held_space_), kHeldSpaceBytesMax);
   const size_t certain = held_space_.size() - held;
@@ -104,6 +104,16 @@ void MarkupSink::Reasoning(std::string_view text) {
 void MarkupSink::EndReasoning() {
   held_reasoning_space_.clear();
   if (!has_content_) drops_space_ = true;
+}
+
+void MarkupSink::OpenAnswer() {
+  drops_space_ = true;
+  holds_space_ = true;
+}
+
+void MarkupSink::CloseAnswer() {
+  held_space_.clear();
+  drops_space_ = true;
 }
 
 void MarkupSink::BeginCall(std::string_view name) {

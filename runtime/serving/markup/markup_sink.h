@@ -1,8 +1,8 @@
 #pragma once
 
 // What an answer's text turns out to be: content, reasoning and tool calls, in the order in which
-// they come. White space around reasoning and calls is markup too and is dropped; an answer that
-// has neither is given out byte for byte.
+// they come. White space around reasoning and calls, and at both ends of an answer between tags, is
+// markup too and is dropped; an answer that has none of these is given out byte for byte.
 
 #include <cstdint>
 #include <string>
@@ -48,11 +48,14 @@ std::string NineLetterId(std::string_view id);
 class MarkupSink {
  public:
   // `reads_calls`: calls are looked for, so white space may turn out to stand before one.
-  MarkupSink(CallIds ids, bool reads_calls) : ids_(std::move(ids)), reads_calls_(reads_calls) {}
+  MarkupSink(CallIds ids, bool reads_calls) : ids_(std::move(ids)), holds_space_(reads_calls) {}
 
   void Content(std::string_view text);
   void Reasoning(std::string_view text);
   void EndReasoning();
+  // The tags that the content stands between.
+  void OpenAnswer();
+  void CloseAnswer();
   void BeginCall(std::string_view name);
   void Arguments(std::string_view text);
   void EndCall();
@@ -71,8 +74,8 @@ class MarkupSink {
   void Add(MarkupEvent::Kind kind, std::string_view text);
 
   const CallIds ids_;
-  const bool reads_calls_;
   std::vector<MarkupEvent> events_;
+  bool holds_space_;        // of content, until it is clear what it stands before
   std::string held_space_;  // of content
   std::string held_reasoning_space_;
   bool has_content_ = false;  // other than white space

@@ -25,6 +25,8 @@ struct Transcript {
   bool is_cut = false;
   // What comes next is markup around messages (gpt-oss).
   bool is_header = false;
+  // The prompt ends with closed reasoning.
+  bool follows_reasoning = false;
   uint32_t calls_before_reasoning = 0;
   int nested_calls = 0;  // {"function": {"function": …
 };

@@ -184,10 +184,12 @@ TEST_F(ChatModel, ALaterSystemMessageReachesTemplatesThatRefuseIt) {
 
 TEST_F(ChatModel, ReasoningIsSwitchedOffByTheTemplateAndByABudget) {
   EXPECT_FALSE(Prepared().shape.steering.reasoning_tokens_max.has_value());
+  EXPECT_FALSE(Prepared().shape.markup.follows_reasoning);
   request_.mutable_reasoning()->set_enabled(false);
   const GenerationJob job = Prepared();
   EXPECT_TRUE(Text(job.prompt).ends_with("<think>\n\n</think>\n\n")) << Text(job.prompt);
   EXPECT_FALSE(job.shape.markup.opens_reasoning);
+  EXPECT_TRUE(job.shape.markup.follows_reasoning);
   EXPECT_EQ(job.shape.steering.reasoning_tokens_max, 0U);
   EXPECT_EQ(Text(job.shape.steering.close), "\n</think>\n\n");
 }

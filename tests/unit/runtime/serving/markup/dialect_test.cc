@@ -52,6 +52,7 @@ TEST(DialectTest, ATemplatesWordsTellTheFamily) {
                                                        {"glm4", "glm4"},
                                                        {"minicpm5", "minicpm5"},
                                                        {"hunyuan", "hunyuan"},
+                                                       {"hunyuan_a13b", "minimax_m1"},
                                                        {"granite", "granite"},
                                                        {"phi4", "phi4"},
                                                        {"functools", "functools"},
@@ -138,6 +139,33 @@ TEST(DialectTest, APromptOpensReasoningWhereItsLastTagIsAnOpenOne) {
     EXPECT_EQ(OpensReasoning(dialect, prompt), opens) << prompt;
   }
   EXPECT_FALSE(OpensReasoning(ChooseDialect(TemplateOf("plain"), HasNone), "<think>"));
+}
+
+TEST(DialectTest, APromptClosesReasoningWhereItEndsWithItsClosingTag) {
+  const Dialect dialect = ChooseDialect(TemplateOf("hermes"), HasNone);
+  const std::pair<const char*, bool> cases[] = {{"<think>\n\n</think>\n\n", true},
+                                                {"</think>", true},
+                                                {"<think>\n", false},
+                                                {"</think>\n<answer>", false},
+                                                {"</think>x", false},
+                                                {" \n", false},
+                                                {"", false}};
+  for (const auto& [prompt, closes] : cases) {
+    EXPECT_EQ(ClosesReasoning(dialect, prompt), closes) << prompt;
+  }
+  EXPECT_FALSE(ClosesReasoning(ChooseDialect(TemplateOf("plain"), HasNone), "</think>"));
+}
+
+TEST(DialectTest, AnswersHaveTheTagsThatTheTemplateNames) {
+  const Dialect granite = ChooseDialect(TemplateOf("granite"), HasNone);
+  EXPECT_EQ(granite.answer_open, "<response>");
+  EXPECT_EQ(granite.answer_close, "</response>");
+  const Dialect hunyuan = ChooseDialect(TemplateOf("hunyuan_a13b"), HasNone);
+  EXPECT_EQ(hunyuan.answer_open, "<answer>");
+  EXPECT_EQ(hunyuan.answer_close, "</answer>");
+  for (const char* others : {"<think> <tool_response></tool_response>", "<response></response>"}) {
+    EXPECT_EQ(ChooseDialect(others, HasNone).answer_open, "") << others;
+  }
 }
 
 TEST(DialectTest, AForcedOpeningNamesTheToolAndTheCallsNumber) {

@@ -96,6 +96,21 @@ TEST(MarkupTest, ContentComesAtOnce) {
   EXPECT_EQ(Told(markup.Push("you")), "say:  you\n");
 }
 
+// A request without tools; the tags come in pieces.
+TEST(MarkupTest, AnswerTagsAreDroppedWhileTheAnswerComes) {
+  MarkupTraits traits = TraitsOf({"granite", "", "", "", "", false});
+  traits.tools = nullptr;
+  AnswerMarkup markup(traits);
+  EXPECT_EQ(Told(markup.Push("<think>Hm.</think>")), "think: Hm.\n");
+  EXPECT_FALSE(markup.is_reasoning());
+  EXPECT_EQ(Told(markup.Push("\n<resp")), "");
+  EXPECT_EQ(Told(markup.Push("onse>\nHi")), "say: Hi\n");
+  EXPECT_EQ(Told(markup.Push(" you.\n")), "say:  you.\n");
+  EXPECT_EQ(Told(markup.Push("</resp")), "");
+  EXPECT_EQ(Told(markup.Push("onse>\n")), "");
+  EXPECT_EQ(Told(markup.Finish(/*is_cut=*/false)), "");
+}
+
 TEST(MarkupTest, IdsAreUniqueAndStable) {
   std::set<std::string> seen;
   for (const char* family : {"hermes", "mistral_old", "kimi"}) {

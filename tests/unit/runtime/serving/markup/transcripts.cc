@@ -57,6 +57,7 @@ std::string TemplateOf(const std::string& family) {
       {"minicpm5", "{{ tools }} '<function name=\"' ~ name <param name=\"param-name\">"},
       {"minicpm4", "{{ tools }} <|tool_call_start|> <|tool_call_end|>"},
       {"hunyuan", "{% set HYTK = ':x' %} {{ tools }} '<think{}>' '<arg_key{}>'.format(HYTK)"},
+      {"hunyuan_a13b", "{{ tools }} <tool_calls></tool_calls> '</think>' in m '<answer>' in m"},
       {"granite",
        "{{ tools }} respond with <|tool_call|> followed by a JSON list. Write your thoughts "
        "between <think></think> and write your response between <response></response>"},
@@ -99,6 +100,7 @@ MarkupTraits TraitsOf(const TranscriptCase& transcript) {
   traits.dialect = std::make_shared<const Dialect>(dialect);
   traits.tools = std::make_shared<const ToolSet>(TranscriptTools());
   traits.opens_reasoning = OpensReasoning(dialect, transcript.prompt_end);
+  traits.follows_reasoning = ClosesReasoning(dialect, transcript.prompt_end);
   traits.ids = {dialect.id_style, "salt", 0};
   return traits;
 }
