@@ -20,6 +20,12 @@ constexpr std::chrono::milliseconds kAskPause{500};
 constexpr std::chrono::milliseconds kSilenceMax{1200};
 // Agents' clocks and answers may be so far apart: what is asked for anew overlaps.
 constexpr uint64_t kOverlapMs = 15'000;
+
+uint64_t NowUnixMs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
 struct EventsOptions {
   std::string since;
   bool follow = false;
@@ -38,6 +44,7 @@ void Print(const Invocation& run, const std::vector<v1::Event>& events) {
 
 int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest request) {
   NewEvents events;
+  const uint64_t asked_since = request.since_unix_ms();
   InterruptWatch interrupt([&] { client.Cancel(); });
   std::optional<std::chrono::steady_clock::time_point> heard;
   while (!interrupt.interrupted() && run.environment.out->good()) {
@@ -52,10 +59,9 @@ int Follow(const Invocation& run, AgentClient& client, v1::ListEventsRequest req
     } else {
       heard = now;
       Print(run, events.Take(*response));
-      const uint64_t newest = events.newest_unix_ms();
-      if (newest > kOverlapMs) {
-        request.set_since_unix_ms(std::max(request.since_unix_ms(), newest - kOverlapMs));
-      }
+      // It may go back: a clock that was ahead was set.
+      const uint64_t newest = events.newest_unix_ms(NowUnixMs());
+      request.set_since_unix_ms(std::max(asked_since, newest - std::min(newest, kOverlapMs)));
     }
     std::this_thread::sleep_for(kAskPause);
   }

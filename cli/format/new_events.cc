@@ -22,7 +22,6 @@ std::vector<v1::Event> NewEvents::Take(const v1::ListEventsResponse& response) {
   // of them.
   std::vector<const v1::Event*> others;
   for (const v1::Event& event : response.events()) {
-    newest_ = std::max(newest_, event.at_unix_ms());
     if (!NoteTold(event, 0)) others.push_back(&event);
   }
   std::vector<v1::Event> fresh;
@@ -32,6 +31,16 @@ std::vector<v1::Event> NewEvents::Take(const v1::ListEventsResponse& response) {
     fresh.push_back(*event);
   }
   return fresh;
+}
+
+uint64_t NewEvents::newest_unix_ms(uint64_t now_unix_ms) const {
+  uint64_t newest = 0;
+  for (const auto& [what, known] : known_) {
+    for (const Known& one : known) {
+      if (one.at_unix_ms <= now_unix_ms) newest = std::max(newest, one.at_unix_ms);
+    }
+  }
+  return newest;
 }
 
 bool NewEvents::NoteTold(const v1::Event& event, uint64_t apart_max_ms) {

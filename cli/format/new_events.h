@@ -17,7 +17,9 @@ class NewEvents {
  public:
   // In the order of the answer.
   std::vector<v1::Event> Take(const v1::ListEventsResponse& response);
-  uint64_t newest_unix_ms() const { return newest_; }
+  // The time of the newest event up to `now_unix_ms`; 0: there is none. Later ones were noted while
+  // a clock was ahead, and tell nothing of what the others told.
+  uint64_t newest_unix_ms(uint64_t now_unix_ms) const;
 
  private:
   struct Known {
@@ -31,7 +33,6 @@ class NewEvents {
   bool NoteTold(const v1::Event& event, uint64_t apart_max_ms);
 
   std::map<std::string, std::vector<Known>> known_;  // by what happened to whom
-  uint64_t newest_ = 0;
 };
 
 }  // namespace macrame::cli

@@ -288,6 +288,11 @@ grpc::Status FakeOperationService::ListEvents(grpc::ServerContext*,
   event.set_message("is dead");
   event.mutable_reason()->set_code("NODE_DEAD");
   event.mutable_reason()->set_message("no heartbeat for 3 s");
+  if (also_at_unix_ms > 0) {
+    v1::Event& later = *response->add_events();
+    later = event;
+    later.set_at_unix_ms(also_at_unix_ms);
+  }
   return grpc::Status::OK;
 }
 

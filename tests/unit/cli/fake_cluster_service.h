@@ -122,7 +122,8 @@ class FakeOperationService final : public v1::OperationService::Service {
   std::atomic<int> coordinator_changes{0};  // so many orders are not acknowledged
   v1::SetCordonRequest last_cordon;
   v1::ListEventsRequest last_events;
-  int events_told_max = -1;  // then the caller's key is revoked; -1: it never is
+  uint64_t also_at_unix_ms = 0;  // the same happened then, too; 0: it did not
+  int events_told_max = -1;      // then the caller's key is revoked; -1: it never is
   std::atomic<int> cordons{0};
 };
 

@@ -287,6 +287,15 @@ TEST_F(WordsTest, FollowedEventsEndWithTheKey) {
   EXPECT_TRUE(Has(run.err, "was revoked")) << run.err;
 }
 
+// What was noted while a clock was ahead keeps nobody from being asked for what comes.
+TEST_F(WordsTest, FollowedEventsAreAskedForFromTheNewestThatIsPast) {
+  constexpr uint64_t kPast = 1'764'081'005'000;
+  agent_.operations.also_at_unix_ms = kPast + 100ull * 365 * 24 * 3600 * 1000;
+  agent_.operations.events_told_max = 2;
+  Run({"events", "-f"});
+  EXPECT_EQ(agent_.operations.last_events.since_unix_ms(), kPast - 15'000);
+}
+
 TEST_F(WordsTest, NobodyAtTheSocketIsSaidByEachOfThem) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "m", "x"},
                                                 {"ps"},

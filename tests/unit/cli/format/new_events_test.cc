@@ -36,11 +36,11 @@ Told Take(NewEvents& events, const Told& told) {
 
 TEST(NewEvents, WhatWasToldIsNotNew) {
   NewEvents events;
-  EXPECT_EQ(events.newest_unix_ms(), 0u);
+  EXPECT_EQ(events.newest_unix_ms(9000), 0u);
   EXPECT_EQ(Take(events, {{1000, "ada"}}), (Told{{1000, "ada"}}));
   EXPECT_EQ(Take(events, {{1000, "ada"}}), Told{});
   EXPECT_EQ(Take(events, {{1000, "ada"}, {2000, "ada"}}), (Told{{2000, "ada"}}));
-  EXPECT_EQ(events.newest_unix_ms(), 2000u);
+  EXPECT_EQ(events.newest_unix_ms(9000), 2000u);
   EXPECT_EQ(events.Take(Answer({{1000, "ada"}}, "is alive")).size(), 1u) << "something else";
 }
 
@@ -51,6 +51,21 @@ TEST(NewEvents, AnotherAgentsViewOfItIsNotNew) {
   EXPECT_EQ(Take(events, {{5000, "ada"}}), Told{});
   EXPECT_EQ(Take(events, {{5000 + kSameEventMs, "bess"}}), Told{});
   EXPECT_EQ(Take(events, {{5001 + kSameEventMs, "bess"}}).size(), 1u) << "too late to be the same";
+}
+
+// What was noted while a clock was ahead stays in its agent's log, and comes with every answer.
+TEST(NewEvents, AnEventAheadOfTheFollowersClockIsToldOnceAndIsNotTheNewest) {
+  constexpr uint64_t kAhead = 400ull * 24 * 3600 * 1000;
+  NewEvents events;
+  EXPECT_EQ(Take(events, {{1000, "ada"}, {kAhead, "bess"}}).size(), 2u);
+  EXPECT_EQ(events.newest_unix_ms(2000), 1000u);
+  EXPECT_EQ(Take(events, {{1000, "ada"}, {30'000, "carl"}, {kAhead, "bess"}}),
+            (Told{{30'000, "carl"}}));
+  EXPECT_EQ(events.newest_unix_ms(31'000), 30'000u);
+  EXPECT_EQ(events.newest_unix_ms(kAhead), kAhead) << "as long as the follower's clock agrees";
+  EXPECT_EQ(events.newest_unix_ms(32'000), 30'000u) << "it was set";
+  EXPECT_EQ(Take(events, {{30'000, "carl"}, {60'000, "ada"}, {kAhead, "bess"}}),
+            (Told{{60'000, "ada"}}));
 }
 
 // A node that dies, comes back and dies again within seconds.
