@@ -88,16 +88,9 @@ void ClusterService::RegisterReading(RpcServer& server) {
     OnGetStatus(caller, std::move(reply));
   });
   server.HandleStream(
-      kWatchStatus, [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
-        if (watches_.size() >= kStatusWatchesMax) {
-          return stream.Finish(absl::ResourceExhaustedError("too many watch the status"));
-        }
-        uint32_t interval = request.interval_ms_max();
-        if (interval == 0) interval = kStatusIntervalDefaultMs;
-        StatusWatch watch;
-        watch.stream = std::move(stream);
-        watch.interval = std::chrono::milliseconds(std::max(interval, kStatusIntervalMinMs));
-        watches_.push_back(std::move(watch));
+      kWatchStatus,
+      [this](const Caller& caller, v1::WatchStatusRequest request, ServerStream stream) {
+        if (!watches_.Add(caller, request.interval_ms_max(), std::move(stream))) return;
         RefreshFromCoordinator([this] { Tick(); });
       });
   server.HandleUnary(kListModels, [this](const Caller& caller, v1::ListModelsRequest,
@@ -250,7 +243,7 @@ void ClusterService::RefreshFromCoordinator(std::function<void()> done) {
 }
 
 bool ClusterService::IsWatched() const {
-  return !watches_.empty() ||
+  return !watches_.IsEmpty() ||
          (asked_at_.has_value() && parts_.dispatcher.Now() - *asked_at_ < kLooksOnFor);
 }
 
@@ -268,7 +261,7 @@ void ClusterService::AskStatus(std::function<void(v1::ClusterStatus)> told) {
 void ClusterService::Tick() {
   loads_.Tick();
   logs_.Tick();
-  if (watches_.empty()) {
+  if (watches_.IsEmpty()) {
     changed_ = false;
     return;
   }
@@ -278,20 +271,14 @@ void ClusterService::Tick() {
     refreshed_at_ = now;
     RefreshFromCoordinator([this] { refreshing_ = false; });
   }
-  std::optional<v1::ClusterStatus> status;
-  watches_.remove_if([&](StatusWatch& watch) {
-    if (!changed_ && now - watch.last_sent < watch.interval) return false;
-    if (!status.has_value()) status = parts_.reporter.Status();
-    watch.last_sent = now;
-    return !watch.stream.Write(*status);
-  });
+  watches_.Tick(now, changed_, [this] { return parts_.reporter.Status(); });
   changed_ = false;
 }
 
 void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request,
                             ServerStream stream) {
   const bool own = request.node_id().empty() || request.node_id() == parts_.own.id().value();
-  if (own) return logs_.Add(request, std::move(stream));
+  if (own) return logs_.Add(caller, request, std::move(stream));
   if (!parts_.reporter.Knows(NodeId(request.node_id()))) {
     return stream.Finish(NoSuchNode(request.node_id()));
   }
@@ -303,13 +290,21 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
                                       "that node can't be reached from this one",
                                       request.node_id().substr(0, 32)));
   }
-  PassLogsOn(request, *channel, std::move(stream));
+  PassLogsOn(caller, request, *channel, std::move(stream));
 }
 
-void ClusterService::PassLogsOn(const v1::LogsRequest& request, transport::PeerChannel& channel,
-                                ServerStream stream) {
+// The other node is asked by this one, and knows of no key: what a key follows is counted here.
+void ClusterService::PassLogsOn(const Caller& caller, const v1::LogsRequest& request,
+                                transport::PeerChannel& channel, ServerStream stream) {
   auto passed = std::make_shared<PassedLogs>();
   passed->node = NodeId(request.node_id());
+  if (request.follow()) passed->key_id = caller.key_id;
+  const auto of_key =
+      std::count_if(passed_logs_->begin(), passed_logs_->end(),
+                    [&](const auto& other) { return other->key_id == passed->key_id; });
+  if (!passed->key_id.empty() && static_cast<size_t>(of_key) >= kPassedLogsOfKeyMax) {
+    return stream.Finish(absl::ResourceExhaustedError("too many follow logs with this key"));
+  }
   passed->stream = stream;
   passed->handle = channel.Stream(
       kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },

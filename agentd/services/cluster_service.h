@@ -19,6 +19,7 @@
 #include "agentd/services/load_watches.h"
 #include "agentd/services/log_watches.h"
 #include "agentd/services/status_reporter.h"
+#include "agentd/services/status_watches.h"
 #include "agentd/state/member_writer.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/cluster.pb.h"
@@ -29,9 +30,8 @@
 
 namespace macrame::agentd {
 
-inline constexpr size_t kStatusWatchesMax = 32;
-inline constexpr uint32_t kStatusIntervalMinMs = 100;
-inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
+// Of what one access file's key follows of other nodes' logs through this one.
+inline constexpr size_t kPassedLogsOfKeyMax = 3;
 inline constexpr size_t kDeploymentNameBytesMax = 200;
 // A model that was asked for so lately does not go for another: an agent's next turn may come.
 inline constexpr Duration kUnusedMin = std::chrono::seconds(10);
@@ -74,7 +74,7 @@ class ClusterService {
   // Each 100 ms or so.
   void Tick();
   // Nobody waits to be told of anything.
-  bool IsIdle() const { return watches_.empty() && loads_.IsEmpty() && logs_.IsEmpty(); }
+  bool IsIdle() const { return watches_.IsEmpty() && loads_.IsEmpty() && logs_.IsEmpty(); }
   // Somebody looks at the status, or did a moment ago.
   bool IsWatched() const;
   void StopLeading();
@@ -84,11 +84,6 @@ class ClusterService {
  private:
   template <typename Response>
   using Reply = transport::RpcServer::Reply<Response>;
-  struct StatusWatch {
-    transport::ServerStream stream;
-    Duration interval{};
-    MonotonicTime last_sent;
-  };
 
   void RegisterReading(transport::RpcServer& server);
   void RegisterChanging(transport::RpcServer& server);
@@ -102,8 +97,8 @@ class ClusterService {
                    Reply<v1::PlanResult> reply);
   void Plan(PlanOrder order, const v1::PlacementOptions& placement, Reply<v1::PlanResult> reply);
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
-  void PassLogsOn(const v1::LogsRequest& request, transport::PeerChannel& channel,
-                  transport::ServerStream stream);
+  void PassLogsOn(const transport::Caller& caller, const v1::LogsRequest& request,
+                  transport::PeerChannel& channel, transport::ServerStream stream);
   void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
               transport::ServerStream stream);
   void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
@@ -149,10 +144,11 @@ class ClusterService {
   MonotonicTime freed_until_;  // what was unloaded for a load is free in the nodes' reports by then
   LoadWatches loads_;
   LogWatches logs_;
-  std::list<StatusWatch> watches_;
+  StatusWatches watches_;
   // Logs of other nodes that are read through this one.
   struct PassedLogs {
     NodeId node;
+    std::string key_id;  // of the access file that follows it; else empty
     transport::ServerStream stream;
     transport::CallHandle handle;
   };

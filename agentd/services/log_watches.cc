@@ -11,8 +11,11 @@ bool Send(const transport::ServerStream& stream, std::string text) {
 
 }  // namespace
 
-void LogWatches::Add(const v1::LogsRequest& request, transport::ServerStream stream) {
-  if (watches_.size() >= kLogWatchesMax) {
+void LogWatches::Add(const transport::Caller& caller, const v1::LogsRequest& request,
+                     transport::ServerStream stream) {
+  const std::shared_ptr<const WatchPlaces::Place> place =
+      request.follow() ? places_.Take(caller) : nullptr;
+  if (request.follow() && place == nullptr) {
     return stream.Finish(absl::ResourceExhaustedError("too many follow this node's log"));
   }
   transport::LogTail tail(path_);
@@ -23,7 +26,7 @@ void LogWatches::Add(const v1::LogsRequest& request, transport::ServerStream str
   if (!request.follow()) return stream.Finish(absl::OkStatus());
   auto gone = std::make_shared<bool>(false);
   stream.OnCancel([gone] { *gone = true; });
-  watches_.push_back({std::move(stream), std::move(tail), std::move(gone)});
+  watches_.push_back({std::move(stream), std::move(tail), place, std::move(gone)});
 }
 
 void LogWatches::Tick() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "agentd/services/watch_places.h"
 #include "macrame/v1/cluster.pb.h"
 #include "transport/log_tail.h"
 #include "transport/rpc_server.h"
@@ -19,8 +20,10 @@ class LogWatches {
  public:
   explicit LogWatches(std::string path) : path_(std::move(path)) {}
 
-  // The last request.lines lines; with request.follow also what comes, until the reader goes away.
-  void Add(const v1::LogsRequest& request, transport::ServerStream stream);
+  // The last request.lines lines; with request.follow also what comes, until the reader goes away:
+  // RESOURCE_EXHAUSTED when there is no place for this caller.
+  void Add(const transport::Caller& caller, const v1::LogsRequest& request,
+           transport::ServerStream stream);
   // Hands on what is new. Each 100 ms or so; reads nothing while nobody follows.
   void Tick();
   bool IsEmpty() const { return watches_.empty(); }
@@ -29,10 +32,12 @@ class LogWatches {
   struct Watch {
     transport::ServerStream stream;
     transport::LogTail tail;
+    std::shared_ptr<const WatchPlaces::Place> place;
     std::shared_ptr<bool> gone;
   };
 
   const std::string path_;
+  WatchPlaces places_{kLogWatchesMax};
   std::list<Watch> watches_;
 };
 

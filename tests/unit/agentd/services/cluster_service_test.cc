@@ -475,6 +475,34 @@ TEST_F(ClusterServiceTest, LogsOfAnyNodeAreReadThroughAny) {
   EXPECT_FALSE(followed->end.has_value());
 }
 
+// The node whose log it is knows nothing of the key.
+TEST_F(ClusterServiceTest, AKeyFollowsSoManyLogsOfOtherNodesAndReadsAll) {
+  const std::string path = FreshFolder() + "/agentd.log";
+  std::ofstream(path) << "one\n";
+  Begin(2, [&](auto& options) {
+    options.configure = [path](Config& config) { config.log_file = path; };
+  });
+  const transport::Caller person{NodeId(), /*local=*/false, "10.0.0.99", "0123456789ab"};
+  v1::LogsRequest request;
+  request.set_node_id(id(Leader()).value());
+  request.set_follow(true);
+  std::vector<sim::AskedPtr<v1::LogsChunk>> followed;
+  for (size_t i = 0; i < kPassedLogsOfKeyMax; ++i) {
+    followed.push_back(StartAs(person, Follower(), kLogs, request));
+  }
+  const auto refused = Wait(StartAs(person, Follower(), kLogs, request));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  const auto of_socket = Start(Follower(), kLogs, request);
+  sim().RunFor(500);
+  followed.push_back(of_socket);
+  for (const auto& one : followed) {
+    EXPECT_EQ(one->messages.size(), 1u);
+    EXPECT_FALSE(one->end.has_value());
+  }
+  request.set_follow(false);
+  EXPECT_TRUE(Wait(StartAs(person, Follower(), kLogs, request)).ok());
+}
+
 TEST_F(ClusterServiceTest, LogsOfANodeThatIsGoneOrUnknownEndWithItsName) {
   Begin(3);
   const int dead = Follower();

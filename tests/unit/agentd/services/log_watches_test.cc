@@ -51,12 +51,14 @@ class LogWatchesTest : public ::testing::Test {
   LogWatchesTest() : path_(FreshFolder() + "/agentd.log"), watches_(path_) {}
 
   void Log(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
-  std::shared_ptr<Reader> Read(uint32_t lines, bool follow) {
+  // Over the socket, or with an access file's key.
+  std::shared_ptr<Reader> Read(uint32_t lines, bool follow, const std::string& key_id = "") {
     auto reader = std::make_shared<Reader>();
     v1::LogsRequest request;
     request.set_lines(lines);
     request.set_follow(follow);
-    watches_.Add(request, transport::ServerStream(std::make_shared<ReadersCall>(reader)));
+    const transport::Caller caller{NodeId(), /*local=*/key_id.empty(), "", key_id};
+    watches_.Add(caller, request, transport::ServerStream(std::make_shared<ReadersCall>(reader)));
     return reader;
   }
 
@@ -135,6 +137,31 @@ TEST_F(LogWatchesTest, SoManyFollowAndNoMore) {
   readers.front()->on_cancel();
   watches_.Tick();
   EXPECT_FALSE(Read(1, true)->end.has_value()) << "there is room again";
+}
+
+TEST_F(LogWatchesTest, NoAccessFileTakesThePlacesOfOthers) {
+  Log("one\n");
+  const WatchPlaces places(kLogWatchesMax);
+  std::vector<std::shared_ptr<Reader>> readers;
+  const auto follow = [&](const std::string& key_id) {
+    readers.push_back(Read(1, true, key_id));
+    return !readers.back()->end.has_value();
+  };
+  size_t of_keys = 0;
+  for (const char* key : {"a", "b", "c", "d", "e", "f"}) {
+    size_t of_key = 0;
+    while (of_key < kLogWatchesMax && follow(key)) ++of_key;
+    EXPECT_LE(of_key, places.of_key_max()) << key;
+    of_keys += of_key;
+  }
+  EXPECT_EQ(of_keys, kLogWatchesMax - places.kept());
+  EXPECT_EQ(Read(1, false, "a")->text, "one\n") << "who does not follow takes no place";
+  for (size_t i = 0; i < places.kept(); ++i) EXPECT_TRUE(follow("")) << "over the socket";
+  EXPECT_FALSE(follow(""));
+  EXPECT_EQ(Read(1, false)->text, "one\n");
+  readers.front()->on_cancel();
+  watches_.Tick();
+  EXPECT_TRUE(follow("a")) << "its place was given back";
 }
 
 }  // namespace
