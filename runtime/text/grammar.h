@@ -8,7 +8,9 @@
 // answer and one thread at a time.
 //
 // Grammars come from clients. Beyond 128 KiB of text, and beyond bounds of work, memory and time
-// (5 s; in a text worker if need be, text_worker.h), one is refused with STRUCTURE_REFUSED.
+// (5 s; in a text worker if need be, text_worker.h), one is refused with STRUCTURE_REFUSED. So is a
+// large one, and an answer that a large one is followed for, while all that an engine's grammars
+// and matchers hold exceeds 512 MiB. What holds up to 4 MiB always has its place.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +50,8 @@ struct Grammar {
 
 class GrammarMatcher {
  public:
-  // A matcher at the same place that goes on by itself.
+  // A matcher at the same place that goes on by itself. Matchers that were asked for nothing yet
+  // share what was compiled: a fork of such a one costs nothing, and its first use may be refused.
   GrammarMatcher Fork() const;
 
   // Sets the bits of the tokens that may stand behind what was taken and `ahead`, clears all

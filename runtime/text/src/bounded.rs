@@ -191,6 +191,28 @@ pub fn bytes_held() -> usize {
     usize::try_from(BUDGET.get() - BYTES_LEFT.get()).unwrap_or(0)
 }
 
+/// Counts this thread's live bytes no longer, also when its work ends with a panic.
+struct Uncounted;
+
+impl Drop for Uncounted {
+    fn drop(&mut self) {
+        BYTES_LEFT.set(UNBOUNDED);
+    }
+}
+
+/// Does `work` on this thread, and tells how many bytes more (or fewer) are live behind it.
+pub fn counted<T>(work: impl FnOnce() -> T) -> (T, i64) {
+    let is_bounded = BYTES_LEFT.get() != UNBOUNDED;
+    let _uncounted = (!is_bounded).then(|| {
+        // More than there can be, on both sides.
+        BYTES_LEFT.set(UNBOUNDED / 2);
+        Uncounted
+    });
+    let before = BYTES_LEFT.get();
+    let done = work();
+    (done, before - BYTES_LEFT.get())
+}
+
 /// Whether who called this thread's jobs is gone (`watch_cancellation`).
 pub fn caller_is_gone() -> bool {
     let flag = CANCELLATION.get();
@@ -321,5 +343,24 @@ fn wait(gate: &Gate, limit: Duration) -> u8 {
             gate.is_cancelled.store(true, Ordering::Relaxed);
         }
         std::thread::park_timeout(CANCELLATION_POLL.min(deadline - now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_work_leaves_live_is_counted_and_nothing_behind_it() {
+        let (kept, grown) = counted(|| {
+            drop(vec![1_u8; 3 << 20]);
+            vec![1_u8; 1 << 20]
+        });
+        assert_eq!(grown, 1 << 20);
+        let ((), freed) = counted(|| drop(kept));
+        assert_eq!(freed, -(1 << 20));
+        assert_eq!(BYTES_LEFT.get(), UNBOUNDED);
+        assert!(catch_unwind(|| counted(|| panic!("of a test"))).is_err());
+        assert_eq!(BYTES_LEFT.get(), UNBOUNDED);
     }
 }

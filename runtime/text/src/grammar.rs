@@ -5,6 +5,10 @@
 //! work of each mask are bounded (`Limits` below). One that is not plain (see `tame`) is compiled by a
 //! worker process first, which can be ended; it is compiled here once that went well, because the
 //! same work then ends here as well.
+//!
+//! Requests for the same grammar share what was compiled, for as long as they wait. An answer has
+//! tables of its own from the first token on that is held to it. What all of these hold together is
+//! bounded (`grammar_room`).
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -20,6 +24,7 @@ use serde_json::{json, Value};
 
 use crate::bounded::{self, Overrun};
 use crate::error::{Code, Result, TextError};
+use crate::grammar_room::{Held, Room};
 use crate::tame::{is_plain_choice, is_plain_schema};
 use crate::token_table::TokenTable;
 use crate::tokenizer::Tokenizer;
@@ -48,6 +53,8 @@ const KEY_SEPARATOR: &str = ": ?";
 const HELD_MAX_BYTES: usize = 64 << 20;
 /// All those that are kept.
 const KEPT_MAX_BYTES: usize = 64 << 20;
+/// All those that requests have, and the tables of all answers under way.
+const ROOM_BYTES: usize = 512 << 20;
 /// Of compiling what a worker has compiled: beside other work it takes longer.
 const KNOWN_COMPILE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -86,13 +93,41 @@ impl Kind {
     }
 }
 
-type Compiled = Arc<Mutex<llguidance::Matcher>>;
+/// A grammar that nothing was said by yet. It never changes.
+struct Compiled {
+    kind: Kind,
+    matcher: Mutex<llguidance::Matcher>,
+    held: Held,
+}
+
+impl Compiled {
+    /// Tables for one answer.
+    fn begin(&self, room: &Arc<Room>) -> Result<Begun> {
+        // As many bytes as a copy may have.
+        let held = Held::take(room, self.held.bytes()).ok_or_else(|| too_large(self.kind))?;
+        let matcher = self.matcher.lock().unwrap_or_else(|e| e.into_inner());
+        let begun = Begun::copy(&matcher, room);
+        drop(held);
+        Ok(begun)
+    }
+}
+
+/// The tables of one answer.
+struct Begun {
+    inner: llguidance::Matcher,
+    held: Held,
+}
+
+impl Begun {
+    fn copy(matcher: &llguidance::Matcher, room: &Arc<Room>) -> Begun {
+        let (inner, bytes) = bounded::counted(|| matcher.deep_clone());
+        Begun { inner, held: Held::new(room, usize::try_from(bytes).unwrap_or(0)) }
+    }
+}
 
 struct Kept {
-    kind: Kind,
     source: String,
-    compiled: Compiled,
-    bytes: usize,
+    compiled: Arc<Compiled>,
 }
 
 /// A vocabulary, made ready for masks. Any thread, several at once too.
@@ -102,18 +137,27 @@ pub struct Engine {
     size: usize,
     /// The last one used is in front.
     kept: Mutex<VecDeque<Kept>>,
+    room: Arc<Room>,
     workers: Option<Arc<Pool>>,
 }
 
 /// What may come next in one answer. One thread at a time.
 pub struct Matcher {
-    inner: llguidance::Matcher,
+    compiled: Arc<Compiled>,
+    /// None until it is asked for anything.
+    begun: Option<Box<Begun>>,
+    room: Arc<Room>,
     size: usize,
     ends: Arc<Vec<u32>>,
 }
 
 impl Engine {
     pub fn new(tokenizer: &Tokenizer) -> Result<Engine> {
+        Engine::with_room(tokenizer, ROOM_BYTES)
+    }
+
+    /// One whose grammars and answers may hold so many bytes together.
+    pub fn with_room(tokenizer: &Tokenizer, bytes: usize) -> Result<Engine> {
         let table = TokenTable::of(tokenizer)?;
         let size = table.bytes.len();
         let mut words = table.bytes;
@@ -139,12 +183,18 @@ impl Engine {
         limits.max_lexer_states = LEXER_STATES_MAX;
         let kept = Mutex::new(VecDeque::new());
         let workers = tokenizer.workers().cloned();
-        Ok(Engine { factory: Arc::new(factory), ends: Arc::new(ends), size, kept, workers })
+        let (factory, ends, room) = (Arc::new(factory), Arc::new(ends), Room::new(bytes));
+        Ok(Engine { factory, ends, size, kept, room, workers })
     }
 
     /// Ids that a mask tells of: those from 0 up to this one.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// What its grammars and answers hold, those included that are kept for the next request.
+    pub fn bytes_held(&self) -> usize {
+        self.room.held()
     }
 
     /// A matcher of an answer that has not begun.
@@ -160,19 +210,20 @@ impl Engine {
         let compiled = match kept {
             Some(compiled) => compiled,
             None => {
-                let (compiled, bytes) = self.compile_new(kind, source)?;
-                let compiled = Arc::new(Mutex::new(compiled));
-                self.keep(Kept { kind, source: source.into(), compiled: compiled.clone(), bytes });
+                let (matcher, bytes) = self.compile_new(kind, source)?;
+                let held = Held::take(&self.room, bytes).ok_or_else(|| too_large(kind))?;
+                let compiled = Arc::new(Compiled { kind, matcher: Mutex::new(matcher), held });
+                self.keep(Kept { source: source.into(), compiled: compiled.clone() });
                 compiled
             }
         };
-        let inner = compiled.lock().unwrap_or_else(|e| e.into_inner()).deep_clone();
-        Ok(Matcher { inner, size: self.size, ends: self.ends.clone() })
+        let (room, ends) = (self.room.clone(), self.ends.clone());
+        Ok(Matcher { compiled, begun: None, room, size: self.size, ends })
     }
 
-    fn find(&self, kind: Kind, source: &str) -> Option<Compiled> {
+    fn find(&self, kind: Kind, source: &str) -> Option<Arc<Compiled>> {
         let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        let at = kept.iter().position(|one| one.kind == kind && one.source == source)?;
+        let at = kept.iter().position(|one| one.compiled.kind == kind && one.source == source)?;
         let found = kept.remove(at)?;
         let compiled = found.compiled.clone();
         kept.push_front(found);
@@ -183,7 +234,7 @@ impl Engine {
         let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
         kept.push_front(one);
         kept.truncate(GRAMMARS_KEPT);
-        while kept.iter().map(|one| one.bytes).sum::<usize>() > KEPT_MAX_BYTES {
+        while kept.iter().map(|one| one.compiled.held.bytes()).sum::<usize>() > KEPT_MAX_BYTES {
             kept.pop_back();
         }
     }
@@ -341,10 +392,37 @@ fn failed(error: impl std::fmt::Display) -> TextError {
     TextError::invalid(text)
 }
 
+fn too_large(kind: Kind) -> TextError {
+    TextError::invalid(format!(
+        "{} is too large to be followed now, beside those of other requests; send a smaller or \
+         simpler one, or send it again later",
+        kind.name()
+    ))
+}
+
 impl Matcher {
-    /// A matcher at the same place that goes on by itself.
+    /// A matcher at the same place that goes on by itself. Of an answer that has not begun it costs
+    /// nothing.
     pub fn fork(&self) -> Matcher {
-        Matcher { inner: self.inner.deep_clone(), size: self.size, ends: self.ends.clone() }
+        let begun =
+            self.begun.as_ref().map(|begun| Box::new(Begun::copy(&begun.inner, &self.room)));
+        let (compiled, room) = (self.compiled.clone(), self.room.clone());
+        Matcher { compiled, begun, room, size: self.size, ends: self.ends.clone() }
+    }
+
+    /// Does `work` with the answer's own tables and counts by how much they grow.
+    fn run<T>(&mut self, work: impl FnOnce(&mut llguidance::Matcher) -> Result<T>) -> Result<T> {
+        let begun = match self.begun.take() {
+            Some(begun) => begun,
+            None => Box::new(self.compiled.begin(&self.room)?),
+        };
+        let begun = self.begun.insert(begun);
+        let (done, grown) = bounded::counted(|| work(&mut begun.inner));
+        begun.held.change(grown);
+        match begun.held.fits() {
+            true => done,
+            false => Err(too_large(self.compiled.kind)),
+        }
     }
 
     /// Sets the bits of the tokens that may stand behind what was taken and `ahead`, which it must
@@ -357,13 +435,15 @@ impl Matcher {
         if self.admitted(ahead)? < ahead.len() {
             return Err(TextError::new(Code::Internal, "a token was drafted that has no place"));
         }
-        self.inner.consume_tokens(ahead).map_err(failed)?;
-        let mask = self.inner.compute_mask_or_eos().map_err(failed)?;
-        self.inner.rollback(ahead.len()).map_err(failed)?;
-        let words = mask.as_slice();
-        let count = words.len().min(bits.len());
-        bits[..count].copy_from_slice(&words[..count]);
-        Ok(())
+        self.run(|inner| {
+            inner.consume_tokens(ahead).map_err(failed)?;
+            let mask = inner.compute_mask_or_eos().map_err(failed)?;
+            inner.rollback(ahead.len()).map_err(failed)?;
+            let words = mask.as_slice();
+            let count = words.len().min(bits.len());
+            bits[..count].copy_from_slice(&words[..count]);
+            Ok(())
+        })
     }
 
     fn allow_ends(&self, bits: &mut [u32]) -> Result<()> {
@@ -377,11 +457,15 @@ impl Matcher {
 
     /// The answer goes on with `id`. Whether it is over: nothing may follow.
     pub fn take(&mut self, id: u32) -> Result<bool> {
-        if self.inner.is_stopped() || self.ends.contains(&id) {
+        if self.ends.contains(&id) {
             return Ok(true);
         }
-        self.inner.consume_token(id).map_err(failed)?;
-        Ok(self.inner.is_stopped())
+        self.run(|inner| {
+            if !inner.is_stopped() {
+                inner.consume_token(id).map_err(failed)?;
+            }
+            Ok(inner.is_stopped())
+        })
     }
 
     /// How many of `ids` may follow, one after the other.
@@ -391,14 +475,14 @@ impl Matcher {
         }
         // An id beyond the vocabulary, which a padded model may be asked for, would end the matcher.
         let known = ids.iter().position(|id| *id as usize >= self.size).unwrap_or(ids.len());
-        self.inner.validate_tokens(&ids[..known]).map_err(failed)
+        self.run(|inner| inner.validate_tokens(&ids[..known]).map_err(failed))
     }
 
     /// Whether the answer may end here.
     pub fn may_end(&mut self) -> Result<bool> {
-        if self.inner.is_stopped() {
-            return Ok(true);
-        }
-        self.inner.is_accepting().map_err(failed)
+        self.run(|inner| match inner.is_stopped() {
+            true => Ok(true),
+            false => inner.is_accepting().map_err(failed),
+        })
     }
 }

@@ -15,6 +15,7 @@ mod chat;
 mod error;
 mod files;
 mod grammar;
+mod grammar_room;
 mod jinja;
 mod json_reader;
 mod markers;

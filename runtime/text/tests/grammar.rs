@@ -310,3 +310,79 @@ fn an_id_beyond_the_vocabulary_has_no_place_and_harms_nothing() {
     assert_eq!(matcher.admitted(&[beyond]).expect("an answer"), 0);
     assert!(!model.mask(&mut matcher, &[]).is_empty());
 }
+
+const SCHEMA: &str = r#"{"type": "object", "properties": {"a": {"type": "string", "maxLength": 40},
+    "b": {"enum": [1, "zwei", null]}}, "required": ["a", "b"], "additionalProperties": false}"#;
+
+/// What a grammar holds when it is compiled anew by an engine that has compiled others.
+fn bytes_of(source: &str) -> usize {
+    let model = model("byte_level");
+    model.compile(Kind::JsonObject, "");
+    let before = model.engine.bytes_held();
+    let _matcher = model.compile(Kind::JsonSchema, source);
+    model.engine.bytes_held() - before
+}
+
+fn model_with_room(bytes: usize) -> Model {
+    let tokenizer = Tokenizer::load(&folder("byte_level")).expect("the fixture loads");
+    let engine = Engine::with_room(&tokenizer, bytes).expect("an engine");
+    Model { tokenizer, engine }
+}
+
+#[test]
+fn requests_that_wait_share_one_grammar() {
+    let model = model("byte_level");
+    let mut waiting = vec![model.compile(Kind::JsonSchema, SCHEMA)];
+    let one = model.engine.bytes_held();
+    assert!(one > 0);
+    for _ in 0..50 {
+        let another = model.compile(Kind::JsonSchema, SCHEMA);
+        waiting.push(another.fork());
+        waiting.push(another);
+    }
+    assert_eq!(model.engine.bytes_held(), one);
+    let mut answer = waiting.pop().expect("one that waits");
+    model.mask(&mut answer, &[]);
+    let begun = model.engine.bytes_held();
+    assert!(begun > one, "an answer under way has tables of its own");
+    for id in model.ids(r#"{"a": "some words that make the tables grow"#) {
+        answer.take(id).expect("a token that has a place");
+        model.mask(&mut answer, &[]);
+    }
+    assert!(model.engine.bytes_held() > begun, "what they grow by counts too");
+    drop(answer);
+    assert_eq!(model.engine.bytes_held(), one);
+}
+
+#[test]
+fn grammars_beyond_the_room_are_refused_in_a_sentence() {
+    let model = model_with_room(1);
+    let error = model.engine.compile(Kind::JsonSchema, SCHEMA).err().expect("no room");
+    assert_eq!(error.code, Code::InvalidArgument);
+    assert!(error.message.contains("the JSON schema is too large to be followed now"), "{error}");
+    assert!(!error.message.contains("restart"), "{error}");
+    assert_eq!(model.engine.bytes_held(), 0);
+}
+
+#[test]
+fn answers_beyond_the_room_are_refused_until_others_end() {
+    let model = model_with_room(4 * bytes_of(SCHEMA));
+    let one = model.compile(Kind::JsonSchema, SCHEMA);
+    let waiting = model.engine.bytes_held();
+    let mut bits = vec![0; model.engine.size().div_ceil(32)];
+    let (mut answers, mut refused) = (Vec::new(), None);
+    while refused.is_none() && answers.len() < 1000 {
+        let mut answer = one.fork();
+        match answer.mask(&[], &mut bits) {
+            Ok(()) => answers.push(answer),
+            Err(error) => refused = Some(error),
+        }
+    }
+    let refused = refused.expect("answers have a bound");
+    assert!(!answers.is_empty());
+    assert_eq!(refused.code, Code::InvalidArgument);
+    assert!(refused.message.contains("send it again later"), "{refused}");
+    answers.clear();
+    assert_eq!(model.engine.bytes_held(), waiting);
+    assert!(one.fork().mask(&[], &mut bits).is_ok());
+}
