@@ -12,6 +12,19 @@ namespace {
 
 bool IsIdDigit(char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); }
 
+// Length of the IPv6 address that `text` begins with; 0: it begins with none.
+size_t AddressLength(std::string_view text) {
+  size_t length = 0;
+  int colons = 0;
+  for (; length < text.size() && (IsIdDigit(text[length]) || text[length] == ':'); ++length) {
+    colons += text[length] == ':' ? 1 : 0;
+  }
+  return colons >= 2 ? length : 0;
+}
+
+// The first word of a kind: where its lines come from.
+std::string PlaceOf(const std::string& kind) { return kind.substr(0, kind.find(' ')); }
+
 }  // namespace
 
 std::string EscapeLine(std::string_view text) {
@@ -41,6 +54,11 @@ std::string KindOfLine(std::string_view text) {
       has_digit |= absl::ascii_isdigit(static_cast<unsigned char>(text[end]));
       ++end;
     }
+    if (const size_t address = AddressLength(text.substr(at)); address > 0) {
+      kind.push_back('#');
+      at += address;
+      continue;
+    }
     // A run of hex digits with a digit in it, or as long as an id.
     if (has_digit || end - at >= 8) {
       kind.push_back('#');
@@ -63,6 +81,27 @@ std::string KindOfLine(std::string_view text) {
   return kind;
 }
 
+uint64_t LogGuard::BeginWindow(const std::string& name, MonotonicTime now) {
+  uint64_t missing = std::exchange(left_out_, 0);
+  since_ = now;
+  written_ = 0;
+  // What began longer ago than a window is as good as new, but for what it left out.
+  std::erase_if(kinds_, [&](const auto& item) {
+    const bool is_old = item.first != name && now - item.second.since >= kLogWindow;
+    if (is_old) missing += item.second.left_out;
+    return is_old;
+  });
+  places_.clear();
+  for (const auto& [kind, counts] : kinds_) ++places_[PlaceOf(kind)].kinds;
+  return missing;
+}
+
+bool LogGuard::HasRoom(const std::string& name, const Place& place) const {
+  if (place.written >= kLinesPerPlaceMax) return false;
+  if (kinds_.contains(name)) return true;
+  return kinds_.size() < kLineKindsMax && place.kinds < kLineKindsPerPlaceMax;
+}
+
 std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime now) {
   const bool is_new_window = written_ == 0 || now - since_ >= kLogWindow;
   if (!is_new_window && written_ >= kLinesMax) {
@@ -70,23 +109,17 @@ std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime n
     return std::nullopt;
   }
   const std::string name = KindOfLine(text);
-  uint64_t missing = 0;
-  if (is_new_window) {
-    missing = std::exchange(left_out_, 0);
-    since_ = now;
-    written_ = 0;
-    // What began longer ago than a window is as good as new, but for what it left out.
-    std::erase_if(kinds_, [&](const auto& item) {
-      const bool is_old = item.first != name && now - item.second.since >= kLogWindow;
-      if (is_old) missing += item.second.left_out;
-      return is_old;
-    });
-  }
-  if (kinds_.size() >= kLineKindsMax && !kinds_.contains(name)) {
-    ++left_out_;
+  const uint64_t missing = is_new_window ? BeginWindow(name, now) : 0;
+  const std::string place_name = PlaceOf(name);
+  const auto known_place = places_.find(place_name);
+  if (!HasRoom(name, known_place == places_.end() ? Place() : known_place->second)) {
+    left_out_ += missing + 1;
     return std::nullopt;
   }
-  Kind& kind = kinds_[name];
+  const auto [found, is_new_kind] = kinds_.try_emplace(name);
+  Kind& kind = found->second;
+  Place& place = places_[place_name];
+  if (is_new_kind) ++place.kinds;
   uint64_t alike = 0;
   if (kind.written == 0 || now - kind.since >= kLogWindow) {
     alike = std::exchange(kind.left_out, 0);
@@ -99,6 +132,7 @@ std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime n
     return std::nullopt;
   }
   ++kind.written;
+  ++place.written;
   ++written_;
   std::string line = EscapeLine(text);
   if (alike > 0) absl::StrAppend(&line, " (and ", alike, " lines like this one were left out)");

@@ -116,7 +116,7 @@ void HttpSession::RecheckAccess(const KeyTable& keys, uint64_t now_unix_ms) {
   auto answer = DecideAccess(question, keys, rules, now_unix_ms);
   auto* now = std::get_if<Principal>(&answer);
   if (now == nullptr || !MayGoOn(then, *now, DeploymentOfReplica(record_.model))) {
-    spdlog::info("gateway: request {} ends: it would not be let in any more (key '{}')",
+    spdlog::info("gateway: request '{}' ends: it would not be let in any more (key '{}')",
                  request_id_, then.key_id);
     return Abort();
   }

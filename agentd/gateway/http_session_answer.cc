@@ -109,7 +109,7 @@ void HttpSession::LogFailure(const absl::Status& status) const {
   if (status.ok()) return;
   const bool ours =
       status.code() == absl::StatusCode::kInternal || status.code() == absl::StatusCode::kUnknown;
-  spdlog::log(ours ? spdlog::level::warn : spdlog::level::info, "gateway: request {} failed: {}",
+  spdlog::log(ours ? spdlog::level::warn : spdlog::level::info, "gateway: request '{}' failed: {}",
               request_id_, std::string(status.message()));
 }
 
@@ -252,7 +252,7 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   if (alive && !open.empty()) alive = co_await WritePiece(std::move(open));
   if (alive) alive = co_await PumpEvents(*writer, std::move(first), model);
   if (alive) alive = co_await EndStream();
-  spdlog::debug("gateway: request {} {} after {} ms", request_id_,
+  spdlog::debug("gateway: request '{}' {} after {} ms", request_id_,
                 alive ? "streamed" : "lost its client", ElapsedMs(started_));
   if (!alive) {
     // A cut connection tells the client that this was not the end.
@@ -348,7 +348,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   if (head_only) body = {};
   // A large body is sent from where it is. A small one leaves in one piece with the head.
   if (body.size() <= kWriteBytesAim) absl::StrAppend(&bytes, std::exchange(body, {}));
-  spdlog::debug("gateway: request {} answered {} after {} ms", request_id_, reply.status,
+  spdlog::debug("gateway: request '{}' answered {} after {} ms", request_id_, reply.status,
                 ElapsedMs(started_));
   const bool written = co_await WriteAll(std::move(bytes), body);
   record_.client_gone = !written;

@@ -10,8 +10,7 @@ namespace macrame::agentd {
 
 inline constexpr size_t kRequestIdBytesMax = 128;
 
-// 1 to kRequestIdBytesMax letters, digits and any of -_.:/+=@: it goes into headers and logs as it
-// is.
+// 1 to kRequestIdBytesMax letters, digits and any of -_.:/+=@: it goes into headers as it is.
 bool IsRequestId(absl::string_view text);
 
 }  // namespace macrame::agentd

@@ -6,24 +6,24 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace macrame::agentd {
 namespace {
 
 constexpr std::array<absl::string_view, 8> kMethods = {"GET",    "HEAD",  "POST",    "PUT",
                                                        "DELETE", "PATCH", "OPTIONS", "TRACE"};
-constexpr size_t kModelBytesShown = 128;
+constexpr size_t kClientWordBytesShown = 128;
 
 double Ms(RequestRecord::Clock::duration span) {
   return std::chrono::duration<double, std::milli>(span).count();
 }
 
-// In quotes where it is more than a plain word.
-std::string Shown(absl::string_view text) {
-  const std::string cut(text.substr(0, kModelBytesShown));
-  const std::string escaped = absl::CHexEscape(cut);
-  const bool is_plain = escaped == cut && cut.find(' ') == std::string::npos;
-  return is_plain ? cut : absl::StrCat("\"", escaped, "\"");
+// What the client chose, in single quotes: LogGuard counts lines that differ in quoted words alone
+// as one kind. No quote stands within, so that none of it is outside.
+std::string InSingleQuotes(absl::string_view text) {
+  const std::string escaped = absl::CHexEscape(text.substr(0, kClientWordBytesShown));
+  return absl::StrCat("'", absl::StrReplaceAll(escaped, {{"\\'", "\\x27"}}), "'");
 }
 
 }  // namespace
@@ -49,8 +49,9 @@ std::string AccessLine(const RequestRecord& record) {
   if (record.first_byte.has_value()) {
     absl::StrAppendFormat(&line, " first_byte_ms=%.1f", Ms(*record.first_byte - record.begun));
   }
-  absl::StrAppend(&line, " client=", record.client_address, " request_id=", record.request_id);
-  if (!record.model.empty()) absl::StrAppend(&line, " model=", Shown(record.model));
+  absl::StrAppend(&line, " client=", record.client_address, " request_id=",
+                  InSingleQuotes(record.request_id));
+  if (!record.model.empty()) absl::StrAppend(&line, " model=", InSingleQuotes(record.model));
   if (!record.trace_id.empty()) absl::StrAppend(&line, " trace_id=", record.trace_id);
   if (record.client_gone) absl::StrAppend(&line, " client_gone");
   return line;

@@ -43,7 +43,8 @@ std::string MethodName(absl::string_view method);
 std::optional<std::chrono::nanoseconds> FirstByteOverhead(const RequestRecord& record);
 
 // "POST /v1/chat/completions 200 sent=512 received=97 total_ms=41.2 first_byte_ms=12.9 client=…
-// request_id=… model=… trace_id=…": one line, whatever the client sent.
+// request_id='…' model='…' trace_id=…": one line, and of one kind (agentd/cores/log_guard.h),
+// whatever words the client chose.
 std::string AccessLine(const RequestRecord& record);
 
 // Whether somebody asks for the state of the gateway again and again.

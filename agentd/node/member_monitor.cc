@@ -23,10 +23,16 @@ bool IsTrouble(MembershipChange change) {
 }
 
 void LogEvent(const discovery::MembershipTable& table, const discovery::MembershipEvent& event) {
-  const std::string line =
-      fmt::format("node {} ({}): {}{}{}", table.DisplayName(event.node), ShortId(event.node),
-                  discovery::MembershipChangeName(event.change),
-                  event.reason.message().empty() ? "" : ": ", event.reason.message());
+  std::string line;
+  if (event.change == MembershipChange::kUnknownNode) {
+    // Anybody on the network chooses these words: the first one keeps them apart from what is
+    // logged of members (agentd/cores/log_guard.h).
+    line = fmt::format("unknown node {}: {}", ShortId(event.node), event.reason.message());
+  } else {
+    line = fmt::format("node {} ({}): {}{}{}", table.DisplayName(event.node), ShortId(event.node),
+                       discovery::MembershipChangeName(event.change),
+                       event.reason.message().empty() ? "" : ": ", event.reason.message());
+  }
   if (IsTrouble(event.change)) {
     spdlog::warn("{}", line);
   } else {

@@ -153,7 +153,7 @@ bool ModelDemand::Await(const std::shared_ptr<Call>& call) {
 }
 
 void ModelDemand::StartLoad(const std::string& model) {
-  spdlog::info("model {} is loaded: a request asks for it", model);
+  spdlog::info("model '{}' is loaded: a request asks for it", model);
   v1::LoadModelRequest request;
   request.set_name_or_path(model);
   request.set_timeout_ms(kDemandLoadMs);
@@ -171,7 +171,7 @@ void ModelDemand::OnLoaded(const std::string& model, const absl::Status& status)
   const Load load = std::move(found->second);
   loads_.erase(found);
   if (!status.ok()) {
-    spdlog::warn("model {} was not loaded for the requests that ask for it: {}", model,
+    spdlog::warn("model '{}' was not loaded for the requests that ask for it: {}", model,
                  LogText(status));
     if (failures_.size() >= kFailuresKept) failures_.clear();
     failures_[model] = {status, parts_.dispatcher.Now()};

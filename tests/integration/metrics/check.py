@@ -237,11 +237,11 @@ def check_log(ada):
 
     def lines():
         with open(ada.log_path, errors="replace") as log:
-            return [line for line in log if "request_id=trace-4711" in line]
+            return [line for line in log if "request_id='trace-4711'" in line]
 
     wait_for("the access log has its line", lambda: len(lines()) == 1)
     line = lines()[0]
-    wanted = ("POST /v1/chat/completions 200 ", " client=127.0.0.1 ", f" model={BUNDLED_MODEL}")
+    wanted = ("POST /v1/chat/completions 200 ", " client=127.0.0.1 ", f" model='{BUNDLED_MODEL}'")
     expect(all(part in line for part in wanted), f"with what was asked: {line.strip()}")
     with open(ada.log_path, errors="replace") as log:
         expect(SECRET_WORDS not in log.read(), "no prompt is in the log")

@@ -37,6 +37,14 @@ TEST(KindOfLine, NumbersIdsAndNamesDontCount) {
   EXPECT_EQ(KindOfLine("it's over"), "it's over");
 }
 
+TEST(KindOfLine, AddressesDontCountHoweverTheyAreSpelled) {
+  const std::string kind = KindOfLine("a node at fd00::7 was not let in");
+  for (const char* address : {"::1", "fe80::cafe:add", "2001:db8:face:bed:fade:dead:beef:abcd"}) {
+    EXPECT_EQ(KindOfLine(absl::StrCat("a node at ", address, " was not let in")), kind);
+  }
+  EXPECT_EQ(KindOfLine("gateway: add a: b"), "gateway: add a: b");
+}
+
 TEST(LogGuard, ForgedIdsAreOneKindAndTheCountIsTold) {
   LogGuard guard;
   size_t written = 0;
@@ -50,6 +58,28 @@ TEST(LogGuard, ForgedIdsAreOneKindAndTheCountIsTold) {
   const auto next = guard.Take("beacon of node 77 is refused", At(65'000));
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(*next, "beacon of node 77 is refused (and 49980 lines like this one were left out)");
+}
+
+// One place of the program may log as many kinds, and as many lines of each, as a client likes.
+TEST(LogGuard, AFloodFromOnePlaceKeepsNoOtherLineOut) {
+  for (const int repeats : {1, 20}) {
+    LogGuard guard;
+    size_t written = 0;
+    for (int i = 0; i < 50'000; ++i) {
+      std::string name;
+      for (int n = i / repeats; n > 0; n /= 16) name.push_back(static_cast<char>('g' + n % 16));
+      written += guard.Take(absl::StrCat("gateway: GET ", name), At(i / 10)).has_value();
+    }
+    EXPECT_GT(written, 0u);
+    EXPECT_LE(written, kLinesPerPlaceMax);
+    EXPECT_TRUE(guard.Take("node 0123abcd (ada): dead", At(5001)).has_value());
+    EXPECT_TRUE(guard.Take("launch of tiny (epoch 3): no answer", At(5002)).has_value());
+    // What was left out is told by the next line that is written.
+    const auto later = guard.Take("the end", At(66'000));
+    ASSERT_TRUE(later.has_value());
+    EXPECT_EQ(*later, absl::StrCat("the end (", 50'000 - written,
+                                   " other lines were left out before)"));
+  }
 }
 
 TEST(LogGuard, KindsThatNeverComeAgainPinNothing) {

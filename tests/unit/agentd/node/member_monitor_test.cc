@@ -1,9 +1,17 @@
 #include "agentd/node/member_monitor.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
+#include <memory>
+#include <sstream>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "agentd/cores/log_guard.h"
 #include "agentd/node/peer_channels.h"
 #include "transport/fake_dispatcher.h"
 
@@ -55,6 +63,36 @@ class MemberMonitorTest : public ::testing::Test {
        [this](const NodeId& node) { gone_.push_back(node); }}};
   const NodeId peer_{std::string(32, 'a')};
 };
+
+// Anybody on the network can send beacons with names of its choice.
+TEST_F(MemberMonitorTest, UnknownNodesOfManyNamesDoNotHideInTheLogThatAMemberDied) {
+  std::ostringstream log;
+  const std::shared_ptr<spdlog::logger> before = spdlog::default_logger();
+  auto logger = std::make_shared<spdlog::logger>(
+      "lines", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+  logger->set_pattern("%v");
+  spdlog::set_default_logger(std::move(logger));
+  monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  for (int i = 0; i < 2000; ++i) {
+    v1::UnknownNode unknown;
+    unknown.set_node_id(absl::StrFormat("%032x", i + 1));
+    std::string name;
+    for (int n = i; n > 0; n /= 16) name.push_back(static_cast<char>('g' + n % 16));
+    unknown.mutable_reason()->set_message(name + " at 10.0.0.9 has no secret");
+    monitor_.HeardUnknownNode(unknown);
+  }
+  Pass(std::chrono::seconds(6));
+  spdlog::set_default_logger(before);
+  ASSERT_EQ(Count(MembershipChange::kDead), 1);
+
+  LogGuard guard;
+  bool told = false;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(log.str(), '\n'))) {
+    const auto written = guard.Take(line, dispatcher_.Now());
+    told |= written.has_value() && written->find("host-a (aaaaaaaa): dead") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
+}
 
 TEST_F(MemberMonitorTest, AMemberThatAnswersNoBeaconIsDeadSooner) {
   for (const int asks : {0, 2}) {
