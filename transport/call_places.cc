@@ -92,10 +92,9 @@ absl::Status CallPlaces::Hold(size_t bytes, Place* place) {
       const std::string whose = place->kind == Kind::kPerson
                                     ? absl::StrCat("key ", place->caller)
                                     : absl::StrCat("node ", ShortId(NodeId(place->caller)));
-      return NoPlace(
-          absl::StrCat(whose, " may have messages of ", kHeldBytesOfCallerMax >> 20,
-                       " MiB open on this agent, and this one would exceed that"),
-          "wait for your own other calls to end, or send less");
+      return NoPlace(absl::StrCat(whose, " may have messages of ", kHeldBytesOfCallerMax >> 20,
+                                  " MiB open on this agent, and this one would exceed that"),
+                     "wait for your own other calls to end, or send less");
     }
   }
   size_t& held = HeldBytesOf(place->kind);

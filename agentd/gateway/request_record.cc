@@ -49,8 +49,8 @@ std::string AccessLine(const RequestRecord& record) {
   if (record.first_byte.has_value()) {
     absl::StrAppendFormat(&line, " first_byte_ms=%.1f", Ms(*record.first_byte - record.begun));
   }
-  absl::StrAppend(&line, " client=", record.client_address, " request_id=",
-                  InSingleQuotes(record.request_id));
+  absl::StrAppend(&line, " client=", record.client_address,
+                  " request_id=", InSingleQuotes(record.request_id));
   if (!record.model.empty()) absl::StrAppend(&line, " model=", InSingleQuotes(record.model));
   if (!record.trace_id.empty()) absl::StrAppend(&line, " trace_id=", record.trace_id);
   if (record.client_gone) absl::StrAppend(&line, " client_gone");

@@ -59,8 +59,8 @@ constexpr size_t kMetadataKeyMax = 64, kMetadataValueMax = 512;  // characters
 
 // The JSON reader takes UTF-8 alone: each character has one byte that does not go on from another.
 size_t CharactersOf(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
 
 class ResponseReader : public ChatTranslation {

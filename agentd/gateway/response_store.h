@@ -32,8 +32,8 @@ class ResponseStore {
 
   ResponseStore(size_t turns_max, size_t bytes_max)
       : turns_max_(turns_max), bytes_max_(bytes_max) {}
-  // One that is larger than all may be is not kept, nor one that is all that its tenant has and more
-  // than any other tenant has, where it does not fit beside them.
+  // One that is larger than all may be is not kept, nor one that is all that its tenant has and
+  // more than any other tenant has, where it does not fit beside them.
   void Put(const std::string& id, Turn turn);
   // Null when there is none of this id and tenant. Valid until the next call.
   const Turn* Find(const std::string& id, const std::string& tenant);

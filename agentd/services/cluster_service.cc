@@ -87,12 +87,11 @@ void ClusterService::RegisterReading(RpcServer& server) {
                                         Reply<v1::ClusterStatus> reply) {
     OnGetStatus(caller, std::move(reply));
   });
-  server.HandleStream(
-      kWatchStatus,
-      [this](const Caller& caller, v1::WatchStatusRequest request, ServerStream stream) {
-        if (!watches_.Add(caller, request.interval_ms_max(), std::move(stream))) return;
-        RefreshFromCoordinator([this] { Tick(); });
-      });
+  server.HandleStream(kWatchStatus, [this](const Caller& caller, v1::WatchStatusRequest request,
+                                           ServerStream stream) {
+    if (!watches_.Add(caller, request.interval_ms_max(), std::move(stream))) return;
+    RefreshFromCoordinator([this] { Tick(); });
+  });
   server.HandleUnary(kListModels, [this](const Caller& caller, v1::ListModelsRequest,
                                          Reply<v1::ListModelsResponse> reply) {
     RefreshFromCoordinator([this, reply, known = parts_.caller_view.Watch(caller)] {

@@ -77,8 +77,8 @@ TEST(LogGuard, AFloodFromOnePlaceKeepsNoOtherLineOut) {
     // What was left out is told by the next line that is written.
     const auto later = guard.Take("the end", At(66'000));
     ASSERT_TRUE(later.has_value());
-    EXPECT_EQ(*later, absl::StrCat("the end (", 50'000 - written,
-                                   " other lines were left out before)"));
+    EXPECT_EQ(*later,
+              absl::StrCat("the end (", 50'000 - written, " other lines were left out before)"));
   }
 }
 

@@ -65,16 +65,15 @@ TEST(BoundedJson, ManySmallValuesAreRefusedAndAMillionNumbersAreNot) {
 
 // Agents in JavaScript cut what a tool printed within an emoji.
 TEST(BoundedJson, HalfOfASurrogatePairIsAReplacementCharacter) {
-  const std::pair<const char*, const char*> kTexts[] = {
-      {R"("a\ud83d")", "a\uFFFD"},
-      {R"("\ude00b")", "\uFFFDb"},
-      {R"("\ud83d\ud83d\ude00")", "\uFFFD😀"},
-      {R"("\uD83Dx\uDE00")", "\uFFFDx\uFFFD"},
-      {R"("\ud83d\n")", "\uFFFD\n"},
-      {R"("\\ud83d \ud83d")", "\\ud83d \uFFFD"},
-      {R"("\\\ud83d\"\\")", "\\\uFFFD\"\\"},
-      {R"("\ud83d\ude00")", "😀"},
-      {R"("\\ud83d")", "\\ud83d"}};
+  const std::pair<const char*, const char*> kTexts[] = {{R"("a\ud83d")", "a\uFFFD"},
+                                                        {R"("\ude00b")", "\uFFFDb"},
+                                                        {R"("\ud83d\ud83d\ude00")", "\uFFFD😀"},
+                                                        {R"("\uD83Dx\uDE00")", "\uFFFDx\uFFFD"},
+                                                        {R"("\ud83d\n")", "\uFFFD\n"},
+                                                        {R"("\\ud83d \ud83d")", "\\ud83d \uFFFD"},
+                                                        {R"("\\\ud83d\"\\")", "\\\uFFFD\"\\"},
+                                                        {R"("\ud83d\ude00")", "😀"},
+                                                        {R"("\\ud83d")", "\\ud83d"}};
   for (const auto& [text, expected] : kTexts) {
     Json out;
     EXPECT_FALSE(ParseBoundedJson(text, 8, &out).has_value()) << text;

@@ -298,9 +298,8 @@ struct StoredModel {
       of_tenant += by_number ? 1 : turn.bytes;
       most = std::max(most, of_tenant);
     }
-    const auto leaves = std::find_if(turns.rbegin(), turns.rend(), [&](const Turn& turn) {
-      return held[turn.tenant] == most;
-    });
+    const auto leaves = std::find_if(turns.rbegin(), turns.rend(),
+                                     [&](const Turn& turn) { return held[turn.tenant] == most; });
     turns.erase(std::prev(leaves.base()));
   }
   bool Use(const std::string& id, const std::string& tenant) {
@@ -324,8 +323,8 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
       switch (random() % 5) {
         case 0:
         case 1: {
-          ResponseStore::Turn turn{
-              tenant, std::make_shared<const std::string>(random() % 60, 'b'), messages, 1};
+          ResponseStore::Turn turn{tenant, std::make_shared<const std::string>(random() % 60, 'b'),
+                                   messages, 1};
           model.Put({id, tenant, turn.bytes()});
           store.Put(id, std::move(turn));
           break;

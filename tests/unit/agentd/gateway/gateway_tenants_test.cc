@@ -93,19 +93,18 @@ class GatewayTenantsTest : public ::testing::Test {
           R"({"models":[{"model":"law-chat"},{"model":"tiny"}]})");
     };
     options.metrics = [](const std::string&, const auto& reply) {
-      reply({"text/plain",
-             std::make_shared<const std::string>(
-                 "# TYPE a gauge\na{model=\"law-chat\"} 1\na{model=\"tiny\"} 2\n"
-                 "b{model_name=\"law-chat\",engine=\"0\"} 3\n"
-                 "# TYPE macrame_key_energy_tokens_total counter\n"
-                 "macrame_key_energy_tokens_total{key=\"none\"} 4\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000001\"} 5\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000002\"} 6\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000003\"} 7\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000004\"} 8\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000005\"} 9\n"
-                 "macrame_key_energy_tokens_total{key=\"000000000006\"} 10\n"
-                 "a{model=\"art-chat\"} 11\nmacrame_node_up{node=\"mini\"} 1\n")});
+      reply({"text/plain", std::make_shared<const std::string>(
+                               "# TYPE a gauge\na{model=\"law-chat\"} 1\na{model=\"tiny\"} 2\n"
+                               "b{model_name=\"law-chat\",engine=\"0\"} 3\n"
+                               "# TYPE macrame_key_energy_tokens_total counter\n"
+                               "macrame_key_energy_tokens_total{key=\"none\"} 4\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000001\"} 5\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000002\"} 6\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000003\"} 7\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000004\"} 8\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000005\"} 9\n"
+                               "macrame_key_energy_tokens_total{key=\"000000000006\"} 10\n"
+                               "a{model=\"art-chat\"} 11\nmacrame_node_up{node=\"mini\"} 1\n")});
     };
     options.give_order = [](const Orderer&, const ClusterOrder& order, const auto& done) {
       if (const auto* unload = std::get_if<v1::UnloadModelRequest>(&order)) {

@@ -91,13 +91,10 @@ TEST(ResponseRequest, MetadataHasTheBoundsOfOpenAi) {
   EXPECT_EQ(json(Good({{"metadata", nullptr}}).echo["metadata"]), json::object());
   json more = most;
   more["k"] = "v";
-  const std::vector<json> refused = {more,
-                                     {{std::string(65, 'k'), "v"}},
-                                     {{"k", std::string(513, 'v')}},
-                                     {{"k", 7}},
-                                     {{"k", {{"k", "v"}}}},
-                                     json::array({json::array({"k", "v"})}),
-                                     "text"};
+  const std::vector<json> refused = {
+      more,       {{std::string(65, 'k'), "v"}}, {{"k", std::string(513, 'v')}},
+      {{"k", 7}}, {{"k", {{"k", "v"}}}},         json::array({json::array({"k", "v"})}),
+      "text"};
   for (const json& metadata : refused) {
     auto read = ParseResponseRequest(Body({{"metadata", metadata}}).dump(), 32, "");
     ASSERT_TRUE(std::holds_alternative<ApiError>(read)) << metadata;

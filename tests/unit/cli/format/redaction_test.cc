@@ -23,9 +23,8 @@ TEST(Redaction, AnAuthorizationGoesWholeWhateverItsScheme) {
 
 TEST(Redaction, AUrlGoesWholeWhateverItsPathIsMadeOf) {
   // What RFC 3986 lets stand in a path and a query, and what a quoted setting may hold beside it.
-  for (const std::string between :
-       {",", ";", "/]", "}", "),(", "!$&*+=:@", "%2C,", "?a=1,b=2;c=", "'", "''", "/'/", "it's'",
-        "'.", "\"", "`"}) {
+  for (const std::string between : {",", ";", "/]", "}", "),(", "!$&*+=:@", "%2C,",
+                                    "?a=1,b=2;c=", "'", "''", "/'/", "it's'", "'.", "\"", "`"}) {
     const std::string url = "https://hooks.example/T0" + between + "SECRETREST";
     for (const std::string& line :
          {"alert_webhook: \"" + url + "\"", "alert_webhook: '" + url + "'", "alert_webhook: " + url,

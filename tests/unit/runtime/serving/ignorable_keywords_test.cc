@@ -44,8 +44,7 @@ TEST(IgnorableKeywordsTest, ValuesStayAsTheyAre) {
 }
 
 TEST(IgnorableKeywordsTest, FormsThatAllFitsAreDroppedAndOthersStay) {
-  EXPECT_EQ(Left(R"({"type":"object","propertyNames":{"type":"string"}})"),
-            R"({"type":"object"})");
+  EXPECT_EQ(Left(R"({"type":"object","propertyNames":{"type":"string"}})"), R"({"type":"object"})");
   EXPECT_EQ(Left(R"({"items":{"propertyNames":{}},"uniqueItems":false})"), R"({"items":{}})");
   for (const char* schema : {R"({"propertyNames":{"pattern":"^a"}})", R"({"uniqueItems":true})",
                              R"({"propertyNames":{"type":"string","maxLength":3}})", "true", "7"}) {
