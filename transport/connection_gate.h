@@ -5,9 +5,9 @@
 //
 // A connection that is let in has kHandshakeLimit to finish its handshake, or is closed by whoever
 // serves it; so those let in during the last kHandshakeLimit are all that can be unproven. They are
-// bounded in all and for each address. A part of all places is for the first ones of an address:
-// a few addresses that ask often keep nobody out who comes from another. Addresses of members have
-// an allowance of their own, which nobody else uses up.
+// bounded in all and for each address (CountedAddress). A part of all places is for the first ones
+// of an address: a few addresses that ask often keep nobody out who comes from another. Addresses
+// of members count whole, and have an allowance of their own, which nobody else uses up.
 
 #include <cstddef>
 #include <deque>
@@ -41,12 +41,12 @@ class ConnectionGate {
 
   struct Admission {
     MonotonicTime at;
-    std::string address;
+    std::string counted_as;
     bool known = false;
   };
   std::set<std::string> known_;
   std::deque<Admission> recent_;  // oldest first
-  std::map<std::string, size_t> by_address_;
+  std::map<std::string, size_t> by_address_;  // as they are counted
   size_t unknown_ = 0;
   size_t unproven_max_ = kUnprovenMax;
 };

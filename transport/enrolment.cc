@@ -75,6 +75,7 @@ struct EnrolmentListener::Parts {
   struct Connection {
     enum class State { kOpen, kAsked, kLeaving };
     std::string address;
+    std::string counted_as;
     std::thread thread;
     std::atomic<State> state{State::kOpen};
     std::atomic<bool> leave{false};
@@ -88,7 +89,7 @@ struct EnrolmentListener::Parts {
   void Take(int fd);
   void Serve(int fd, Connection& connection);
   void JoinEnded();
-  void MakeRoom(const std::string& address);
+  void MakeRoom(const std::string& counted_as);
 
   OwnedContext context;
   OnQuestion on_question;
@@ -113,27 +114,27 @@ void EnrolmentListener::Parts::JoinEnded() {
   });
 }
 
-void EnrolmentListener::Parts::MakeRoom(const std::string& address) {
+void EnrolmentListener::Parts::MakeRoom(const std::string& counted_as) {
   std::map<std::string, size_t> places;
   size_t all = 0;
   for (const Connection& one : connections) {
     if (one.ended || one.state != Connection::State::kOpen) continue;
-    ++places[one.address];
+    ++places[one.counted_as];
     ++all;
   }
-  std::string of = address;
-  if (places[address] < kEnrolmentsPerAddressMax) {
+  std::string of = counted_as;
+  if (places[counted_as] < kEnrolmentsPerAddressMax) {
     if (all < kEnrolmentsMax) return;
     size_t most = 0;
     for (const Connection& one : connections) {
       if (one.ended || one.state != Connection::State::kOpen) continue;
-      if (places[one.address] <= most) continue;
-      most = places[one.address];
-      of = one.address;
+      if (places[one.counted_as] <= most) continue;
+      most = places[one.counted_as];
+      of = one.counted_as;
     }
   }
   for (Connection& one : connections) {
-    if (one.ended || one.address != of || !one.Become(Connection::State::kLeaving)) continue;
+    if (one.ended || one.counted_as != of || !one.Become(Connection::State::kLeaving)) continue;
     one.leave = true;
     return;
   }
@@ -146,9 +147,11 @@ void EnrolmentListener::Parts::Take(int fd) {
     return;
   }
   const std::string address = PeerAddress(fd);
-  MakeRoom(address);
+  const std::string counted_as = CountedAddress(address);
+  MakeRoom(counted_as);
   Connection& connection = connections.emplace_back();
   connection.address = address;
+  connection.counted_as = counted_as;
   connection.thread = std::thread([this, fd, &connection] {
     Serve(fd, connection);
     connection.ended = true;

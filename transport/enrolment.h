@@ -25,7 +25,7 @@
 namespace macrame::transport {
 
 inline constexpr size_t kEnrolmentsMax = 16;  // that have not asked yet
-inline constexpr size_t kEnrolmentsPerAddressMax = 2;
+inline constexpr size_t kEnrolmentsPerAddressMax = 2;  // CountedAddress
 // With those that have asked, and those that made room and are about to end.
 inline constexpr size_t kEnrolmentThreadsMax = 64;
 inline constexpr size_t kEnrolmentsUnprovenMax = 512;  // within kHandshakeLimit

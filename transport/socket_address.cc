@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace macrame::transport {
@@ -44,6 +46,18 @@ std::string IpText(const sockaddr_storage& address) {
     ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
   }
   return text;
+}
+
+std::string CountedAddress(const std::string& ip) {
+  const std::optional<SocketAddress> parsed = ParseSocketAddress(ip.substr(0, ip.find('%')), 0);
+  if (!parsed.has_value() || parsed->family() != AF_INET6) return ip;
+  in6_addr network = reinterpret_cast<const sockaddr_in6&>(parsed->storage).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&network)) return IpText(parsed->storage);
+  if (IN6_IS_ADDR_LINKLOCAL(&network) || IN6_IS_ADDR_LOOPBACK(&network)) return ip;
+  std::fill(network.s6_addr + 8, network.s6_addr + 16, uint8_t{0});
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(AF_INET6, &network, text, sizeof(text));
+  return absl::StrCat(text, "/64");
 }
 
 void MakeOwn(int fd) {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "transport/socket_address.h"
 
 namespace macrame::agentd {
 namespace {
@@ -50,7 +51,7 @@ bool JoinTokenTable::Expects(MonotonicTime now) {
 
 absl::Status JoinTokenTable::MayTry(const std::string& address, MonotonicTime now) {
   Expire(now);
-  const auto found = failures_.find(address);
+  const auto found = failures_.find(transport::CountedAddress(address));
   const bool is_known = found != failures_.end();
   const bool too_many = (is_known && found->second.size() >= kFailuresPerAddressMax) ||
                         failures_in_all_ >= kFailuresMax ||
@@ -61,7 +62,7 @@ absl::Status JoinTokenTable::MayTry(const std::string& address, MonotonicTime no
 }
 
 void JoinTokenTable::NoteFailure(const std::string& address, MonotonicTime now) {
-  failures_[address].push_back(now);
+  failures_[transport::CountedAddress(address)].push_back(now);
   ++failures_in_all_;
 }
 

@@ -5,8 +5,9 @@
 //
 // Tokens are known to the one keeper that made them, in its memory: so one use is one use, whatever
 // happens at other keepers, and a restart ends them all. A failed attempt counts against its
-// address and against everybody together; a good one never does. Who has been let in may ask again
-// with the same request, since an answer can be lost on the way; that is no further use.
+// address (transport::CountedAddress) and against everybody together; a good one never does. Who
+// has been let in may ask again with the same request, since an answer can be lost on the way; that
+// is no further use.
 //
 // Contract: pure. Owner: the agent's owner thread. Bounds: kJoinTokensMax, kJoinWaitingMax,
 // kAttemptAddressesMax.

@@ -37,7 +37,7 @@ class BodyBudget {
   using Id = uint64_t;
 
   struct Sender {
-    std::string client;       // a key's id, or an address
+    std::string client;       // a key's id, or an address as it is counted
     bool is_keyless = false;  // no key, while anybody at all may come
   };
 

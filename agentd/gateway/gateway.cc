@@ -22,6 +22,7 @@
 #include "agentd/gateway/http_session.h"
 #include "agentd/gateway/tls_files.h"
 #include "proto/reasons.h"
+#include "transport/socket_address.h"
 
 namespace macrame::agentd {
 namespace {
@@ -79,7 +80,8 @@ RoomDecision AdmitSocket(GatewayState& state, const tcp::socket& socket) {
   const auto remote = socket.remote_endpoint(gone);
   const net::ip::address from = PlainAddress(remote.address());
   const RoomDecision decision =
-      Admit(views, limits, gone ? "" : from.to_string(), !gone && from.is_loopback());
+      Admit(views, limits, gone ? "" : transport::CountedAddress(from.to_string()),
+            !gone && from.is_loopback());
   if (decision.leaves.has_value()) sessions[*decision.leaves]->Leave();
   return decision;
 }

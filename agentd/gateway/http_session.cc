@@ -17,6 +17,7 @@
 #include "agentd/gateway/read_aside.h"
 #include "agentd/gateway/routes.h"
 #include "agentd/gateway/tenant.h"
+#include "transport/socket_address.h"
 
 namespace macrame::agentd {
 namespace {
@@ -51,6 +52,7 @@ net::ip::address PlainAddress(const net::ip::address& address) {
 HttpSession::HttpSession(std::shared_ptr<GatewayState> state, net::ip::tcp::socket socket)
     : state_(std::move(state)),
       address_(AddressOf(socket)),
+      counted_as_(transport::CountedAddress(address_)),
       stream_(std::move(socket)),
       buffer_(state_->options.header_bytes_max + kSentAheadBytesMax) {
   state_->sessions.insert(this);

@@ -67,7 +67,7 @@ class HttpSession {
   // connection, when it would not be let in any more; what is left of its rights counts from here.
   void RecheckAccess(const KeyTable& keys, uint64_t now_unix_ms);
   // Whose it is, and whether anything is done for it.
-  ConnectionView View() const { return {address_, is_waiting_, waiting_since_}; }
+  ConnectionView View() const { return {counted_as_, is_waiting_, waiting_since_}; }
   // It was closed for another: it has no place any more.
   bool has_left() const { return has_left_; }
   void Leave();
@@ -231,6 +231,7 @@ class HttpSession {
 
   std::shared_ptr<GatewayState> state_;
   const std::string address_;
+  const std::string counted_as_;  // where addresses have shares (transport::CountedAddress)
   bool is_waiting_ = true;
   bool has_left_ = false;
   std::chrono::steady_clock::time_point waiting_since_ = std::chrono::steady_clock::now();

@@ -36,7 +36,7 @@ Asker HttpSession::WhoAsks() const {
   const auto& request = parser_->get();
   return AskerOfText(
       ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
-      IsFromLoopback() ? "" : absl::string_view(address_));
+      IsFromLoopback() ? "" : absl::string_view(counted_as_));
 }
 
 void HttpSession::NoteRefused(const ApiError& error, const std::string& key_id) const {

@@ -65,7 +65,7 @@ struct HttpSession::BodyWatch : std::enable_shared_from_this<BodyWatch> {
 net::awaitable<bool> HttpSession::AwaitRoom(std::optional<BodyPlace>* place, size_t bytes) {
   const std::string& key_id = own_backend_->principal().key_id;
   BodyBudget::Sender sender;
-  sender.client = key_id.empty() ? address_ : absl::StrCat("key ", key_id);
+  sender.client = key_id.empty() ? counted_as_ : absl::StrCat("key ", key_id);
   sender.is_keyless = key_id.empty() && !IsFromLoopback();
   place->emplace(state_, sender, bytes);
   net::steady_timer pause(*state_->io);

@@ -29,8 +29,8 @@ struct Asker {
   // With whom it takes turns; empty: it carries no known key, and comes from this machine.
   std::string queue;
 };
-// `api_key`: what a client sends where no keys are asked for; `address`: where it is, empty on this
-// machine.
+// `api_key`: what a client sends where no keys are asked for; `address`: where it is, as it is
+// counted; empty on this machine.
 Asker AskerOfText(absl::string_view api_key, absl::string_view address);
 // Of a key that was checked: its tenant, or, where it has none, the key itself. Turns in the queue
 // are taken by key within a tenant.

@@ -50,6 +50,24 @@ TEST(ConnectionGate, AFloodFromManyAddressesKeepsNoMemberOut) {
   EXPECT_TRUE(gate.Admit("10.0.0.3", At(5002)));
 }
 
+// Each IPv6 host has a /64 network of addresses.
+TEST(ConnectionGate, AFloodFromOneIp6NetworkGetsTheShareOfOneAddress) {
+  ConnectionGate gate;
+  gate.SetKnown({"2001:db8:1:2::5"});
+  size_t admitted = 0;
+  for (int i = 16; i < 2000; ++i) {
+    admitted += gate.Admit(absl::StrCat("2001:db8:1:2::", absl::Hex(i)), At(1));
+  }
+  EXPECT_EQ(admitted, kUnprovenPerAddressMax);
+  EXPECT_TRUE(gate.Admit("2001:db8:1:3::1", At(2)));
+  EXPECT_TRUE(gate.Admit("10.0.0.3", At(2)));
+  // A member of that network has its own allowance.
+  for (size_t i = 0; i < kUnprovenPerMemberMax; ++i) {
+    EXPECT_TRUE(gate.Admit("2001:db8:1:2::5", At(3)));
+  }
+  EXPECT_TRUE(gate.Admit("2001:db8:1:2::6", At(5002))) << "those before it had their time";
+}
+
 TEST(ConnectionGate, WhoBecomesKnownMeanwhileIsCountedRight) {
   ConnectionGate gate;
   for (size_t i = 0; i < kUnprovenPerAddressMax; ++i) EXPECT_TRUE(gate.Admit("a", At(0)));

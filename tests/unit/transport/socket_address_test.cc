@@ -54,6 +54,25 @@ TEST(SocketAddressTest, AnAddressOfADualStackSocketIsTheOldOneInside) {
   EXPECT_EQ(IpText(other->storage), "64:ff9b::c000:221");
 }
 
+TEST(SocketAddressTest, AnIp6NetworkIsCountedAsOneAddress) {
+  const std::string name = CountedAddress("2001:db8:1:2::7");
+  for (const char* ip :
+       {"2001:db8:1:2::", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::7%3"}) {
+    EXPECT_EQ(CountedAddress(ip), name) << ip;
+  }
+  EXPECT_NE(CountedAddress("2001:db8:1:3::7"), name);
+  EXPECT_NE(CountedAddress("fd00::7"), CountedAddress("fd00:0:0:1::7"));
+}
+
+// fe80::/64 is every machine on the link, and ::/64 holds the loopback address.
+TEST(SocketAddressTest, OtherAddressesAreCountedWhole) {
+  for (const char* ip : {"10.0.0.7", "127.0.0.1", "::1", "fe80::7", "fe80::7%en0", "fe80::7%2", "",
+                         "localhost"}) {
+    EXPECT_EQ(CountedAddress(ip), ip);
+  }
+  EXPECT_EQ(CountedAddress("::ffff:192.0.2.33"), "192.0.2.33");
+}
+
 TEST(SocketAddressTest, APortIsToldFromTheColonsOfAnAddress) {
   EXPECT_EQ(HostPort("10.0.0.7", 4711), "10.0.0.7:4711");
   EXPECT_EQ(HostPort("fd00::7", 4711), "[fd00::7]:4711");

@@ -79,6 +79,16 @@ TEST(JoinTokenTableTest, WhoFailsTooOftenWaitsAMinuteAndOthersDoNot) {
   EXPECT_TRUE(table.MayTry("10.0.0.66", kStart + kAttemptWindow + seconds(1)).ok());
 }
 
+TEST(JoinTokenTableTest, FailuresFromOneIp6NetworkCountTogether) {
+  JoinTokenTable table;
+  ASSERT_TRUE(table.Add(Pass(1), kStart).ok());
+  for (size_t i = 0; i < kFailuresPerAddressMax; ++i) {
+    table.NoteFailure("2001:db8:1:2::" + std::to_string(i), kStart);
+  }
+  EXPECT_EQ(Code(table.MayTry("2001:db8:1:2::66", kStart)), "JOIN_LIMITED");
+  EXPECT_TRUE(table.MayTry("2001:db8:1:3::66", kStart).ok());
+}
+
 TEST(JoinTokenTableTest, FailuresOfManyAddressesAreBoundedInAll) {
   JoinTokenTable table;
   ASSERT_TRUE(table.Add(Pass(1), kStart).ok());
