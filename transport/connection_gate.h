@@ -45,7 +45,7 @@ class ConnectionGate {
     bool known = false;
   };
   std::set<std::string> known_;
-  std::deque<Admission> recent_;  // oldest first
+  std::deque<Admission> recent_;              // oldest first
   std::map<std::string, size_t> by_address_;  // as they are counted
   size_t unknown_ = 0;
   size_t unproven_max_ = kUnprovenMax;

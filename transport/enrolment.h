@@ -24,7 +24,7 @@
 
 namespace macrame::transport {
 
-inline constexpr size_t kEnrolmentsMax = 16;  // that have not asked yet
+inline constexpr size_t kEnrolmentsMax = 16;           // that have not asked yet
 inline constexpr size_t kEnrolmentsPerAddressMax = 2;  // CountedAddress
 // With those that have asked, and those that made room and are about to end.
 inline constexpr size_t kEnrolmentThreadsMax = 64;

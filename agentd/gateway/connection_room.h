@@ -16,7 +16,7 @@
 namespace macrame::agentd {
 
 struct ConnectionView {
-  std::string address;  // as it is counted (transport::CountedAddress)
+  std::string address;      // as it is counted (transport::CountedAddress)
   bool is_waiting = false;  // no answer is on its way
   std::chrono::steady_clock::time_point since;
 };

@@ -66,8 +66,8 @@ TEST(SocketAddressTest, AnIp6NetworkIsCountedAsOneAddress) {
 
 // fe80::/64 is every machine on the link, and ::/64 holds the loopback address.
 TEST(SocketAddressTest, OtherAddressesAreCountedWhole) {
-  for (const char* ip : {"10.0.0.7", "127.0.0.1", "::1", "fe80::7", "fe80::7%en0", "fe80::7%2", "",
-                         "localhost"}) {
+  for (const char* ip :
+       {"10.0.0.7", "127.0.0.1", "::1", "fe80::7", "fe80::7%en0", "fe80::7%2", "", "localhost"}) {
     EXPECT_EQ(CountedAddress(ip), ip);
   }
   EXPECT_EQ(CountedAddress("::ffff:192.0.2.33"), "192.0.2.33");
