@@ -3,9 +3,10 @@
 // Whether one more connection may come, and which one leaves for it. Pure.
 //
 // A connection that waits (for a request, or for the rest of one) costs its client nothing, so it
-// holds no place against others: the one that has waited longest leaves. One whose answer is on its
-// way stays. An address has a part of all places only, and the last ones are kept for addresses
-// that have none yet.
+// holds no place against others: the one that has waited longest leaves. So does one that gets what
+// anybody may ask for (the page's files, a refusal): its client may never read it. One whose answer
+// is on its way, for a key or for a program of this machine, stays. An address has a part of all
+// places only, and the last ones are kept for addresses that have none yet.
 
 #include <chrono>
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace macrame::agentd {
 
 struct ConnectionView {
   std::string address;      // as it is counted (transport::CountedAddress)
-  bool is_waiting = false;  // no answer is on its way
+  bool is_waiting = false;  // no answer is on its way that keeps its place
   std::chrono::steady_clock::time_point since;
 };
 

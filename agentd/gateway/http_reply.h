@@ -21,8 +21,11 @@ struct HttpReply {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::shared_ptr<const std::string> shared_body;  // if set, it is sent in place of `body`
-  HeaderFields headers;                            // besides those that every answer has
+  // If set, they are sent in place of `body`, without a copy. The bytes of the second one outlive
+  // every connection.
+  std::shared_ptr<const std::string> shared_body;
+  absl::string_view fixed_body;
+  HeaderFields headers;  // besides those that every answer has
 };
 
 absl::string_view ReasonPhrase(int status);

@@ -294,7 +294,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
   }
-  if (!route->has_body) is_waiting_ = false;
+  if (!route->has_body) is_waiting_ = GivesWay(path);
   if (IsDashboard(*route)) co_return co_await ServeDashboard(*route, path);
   // Who asks after its health is to send others elsewhere while requests are still taken.
   const bool is_health = route->kind == RouteKind::kHealth;

@@ -200,6 +200,9 @@ class HttpSession {
   std::optional<ApiError> CheckContentType(bool may_be_untold) const;
   // What decides on the request under way. Its texts are the parser's and `path`'s.
   AccessQuestion QuestionOf(const std::string& path) const;
+  // Whether a request without a body gives its connection no hold on its place: what anybody may
+  // ask for, and what another machine asks for without a key.
+  bool GivesWay(const std::string& path) const;
   // Whether the request may come, and as whom (principal, limits). An error is to be sent.
   std::optional<ApiError> CheckAccess(const std::string& path);
   // Whether its key has something left of its limits; it counts from here on.

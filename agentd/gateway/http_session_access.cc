@@ -84,6 +84,11 @@ AccessQuestion HttpSession::QuestionOf(const std::string& path) const {
   return question;
 }
 
+bool HttpSession::GivesWay(const std::string& path) const {
+  if (AccessOf(Plain(parser_->get().method_string()), path).is_open) return true;
+  return own_backend_->principal().key_id.empty() && !IsFromLoopback();
+}
+
 std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   const auto& request = parser_->get();
   if (request.count(http::field::authorization) > 1 || request.count("x-api-key") > 1) {

@@ -334,6 +334,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   record_.status = reply.status;
   absl::string_view body = reply.body;
   if (reply.shared_body != nullptr) body = *reply.shared_body;
+  if (!reply.fixed_body.empty()) body = reply.fixed_body;
   ReplyHead head;
   head.status = reply.status;
   head.content_type = reply.content_type;

@@ -74,7 +74,7 @@ net::awaitable<bool> HttpSession::SendPage(std::string path) {
   if (HasEtag(asset->etag)) {
     reply.status = 304;
   } else {
-    reply.body = std::string(asset->bytes);
+    reply.fixed_body = asset->bytes;
   }
   co_return co_await SendReply(std::move(reply));
 }

@@ -280,6 +280,32 @@ TEST_F(HostileTest, IdleConnectionsLeaveForOthers) {
   EXPECT_EQ(EventData(streaming.ReadResponse().body).back(), "[DONE]");
 }
 
+// Anybody may ask for the page's files: a client that does not read them keeps nobody out. A model's
+// answer stays.
+TEST_F(HostileTest, ClientsThatDoNotReadThePageLeaveForOthers) {
+  GatewayOptions options;
+  options.connections_max = 4;
+  Start(options);
+  RawHttpClient streaming(gateway_->port());
+  streaming.Send(
+      ChatPost(R"({"model":"manual","messages":[{"role":"user","content":"hi"}],"stream":true})"));
+  auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  // More than the system's buffers take.
+  std::string requests;
+  for (int i = 0; i < 200; ++i) requests += Get("/dashboard/app.js");
+  std::vector<std::unique_ptr<RawHttpClient>> unread;
+  for (int i = 0; i < 3; ++i) {
+    unread.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
+    unread.back()->Send(requests);
+    ASSERT_EQ(unread.back()->ReadHead().status, 200);
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Ask(Get("/health")).status, 200) << i;
+  call->Text("still here");
+  call->Done(absl::OkStatus());
+  EXPECT_EQ(EventData(streaming.ReadResponse().body).back(), "[DONE]");
+}
+
 // None of the streams' clients takes anything before the end; a thousand others send parts of
 // requests and nothing more.
 TEST_F(HostileTest, FiveHundredStreamsGoOnUnderAThousandSlowClients) {
