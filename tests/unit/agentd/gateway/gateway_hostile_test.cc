@@ -280,8 +280,8 @@ TEST_F(HostileTest, IdleConnectionsLeaveForOthers) {
   EXPECT_EQ(EventData(streaming.ReadResponse().body).back(), "[DONE]");
 }
 
-// Anybody may ask for the page's files: a client that does not read them keeps nobody out. A model's
-// answer stays.
+// Anybody may ask for the page's files: a client that does not read them keeps nobody out. A
+// model's answer stays.
 TEST_F(HostileTest, ClientsThatDoNotReadThePageLeaveForOthers) {
   GatewayOptions options;
   options.connections_max = 4;
