@@ -365,7 +365,7 @@ TEST(OllamaRequests, ErrorsNameOllamasFieldsRawOrNot) {
   };
   for (const bool is_raw : {false, true}) {
     for (const Row& row : {
-             Row{{{"options", {{"num_predict", 0}}}}, "'options.num_predict'"},
+             Row{{{"options", {{"num_predict", 1.5}}}}, "'options.num_predict'"},
              Row{{{"options", {{"num_predict", "9"}}}}, "'options.num_predict'"},
              Row{{{"options", {{"repeat_penalty", -1}}}}, "options.repeat_penalty"},
              Row{{{"options", {{"temperature", 9}}}}, "'temperature'"},

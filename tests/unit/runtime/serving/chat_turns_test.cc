@@ -105,7 +105,7 @@ TEST(ChatTurns, WordsBehindAResultGoToTheResult) {
 
 TEST(ChatTurns, ADeniedCallHasAResult) {
   EXPECT_EQ(Told({{"user", "a"}, {"assistant", "", {"1"}}, {"user", "b"}}, kAlternating),
-            "user:a | assistant:+1 | tool:This call has no result.\n\nb");
+            "user:a | assistant:+1 | tool(f):This call has no result.\n\nb");
 }
 
 TEST(ChatTurns, SeveralCallsBecomeTurnsWithTheirResults) {
