@@ -493,9 +493,9 @@ class ResponseReader : public ChatTranslation {
 
   Json Echo() const {
     Json echo;
-    const auto set = [&](const char* name, Json otherwise) {
+    const auto set = [&](const char* name, const Json& otherwise) {
       const Json* value = Field(name);
-      echo[name] = value != nullptr ? *value : std::move(otherwise);
+      echo[name] = value != nullptr ? *value : otherwise;
     };
     set("instructions", nullptr);
     set("max_output_tokens", nullptr);
