@@ -28,7 +28,16 @@ constexpr int kOrdersStoppedRetrySeconds = 5;
 constexpr const char* kProxyFields[] = {"forwarded", "via", "x-forwarded-for", "x-forwarded-host",
                                         "x-real-ip"};
 
-HttpReply ReplyOf(const OrderAnswer& answer, const KnownModels& known) {
+// The model that the order is about; empty: none.
+std::string ModelOf(const ClusterOrder& order) {
+  if (const auto* plan = std::get_if<v1::PlanModelRequest>(&order)) return plan->name_or_path();
+  if (const auto* load = std::get_if<v1::LoadModelRequest>(&order)) return load->name_or_path();
+  if (const auto* unload = std::get_if<v1::UnloadModelRequest>(&order)) return unload->name();
+  return "";
+}
+
+// `asked`: a refusal may say this name again.
+HttpReply ReplyOf(const OrderAnswer& answer, const KnownModels& known, const std::string& asked) {
   HttpReply reply;
   if (answer.ok()) {
     const std::unique_ptr<google::protobuf::Message> told((*answer)->New());
@@ -37,7 +46,7 @@ HttpReply ReplyOf(const OrderAnswer& answer, const KnownModels& known) {
     reply.body =
         MessageToJson(*told).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } else {
-    reply = RefusedOrder(known.Filter(answer.status()));
+    reply = RefusedOrder(known.Filter(answer.status(), asked));
   }
   reply.headers = dashboard::SecurityHeaders();
   return reply;
@@ -124,6 +133,7 @@ net::awaitable<bool> HttpSession::GiveOrderAndAnswer(ClusterOrder order) {
     co_return co_await SendError(std::move(error));
   }
   const CountedOrder counted(state_);
+  const std::string asked = ModelOf(order);
   auto pending = std::make_shared<PendingOrder>(*state_->io);
   state_->options.give_order({own_backend_->principal().key_id, address_}, std::move(order),
                              [io = state_->io, pending](OrderAnswer answer) {
@@ -142,7 +152,7 @@ net::awaitable<bool> HttpSession::GiveOrderAndAnswer(ClusterOrder order) {
         504, "The cluster did not answer in time. It may carry the order out all the same.",
         "order_late"));
   }
-  co_return co_await SendReply(ReplyOf(*pending->answer, own_backend_->Known()));
+  co_return co_await SendReply(ReplyOf(*pending->answer, own_backend_->Known(), asked));
 }
 
 }  // namespace macrame::agentd

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/api_key.h"
 #include "agentd/gateway/bounded_json.h"
+#include "agentd/gateway/known_models.h"
 #include "agentd/gateway/request_fields.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -131,6 +132,7 @@ ApiError NotForThisKey(absl::string_view what) {
       "insufficient_permissions");
 }
 
+// Also of what another tenant has.
 ApiError NoSuchDeployment(const std::string& name) {
   return HttpError(404, absl::StrCat("No model '", name, "' is loaded."), "model_not_found");
 }
@@ -139,17 +141,22 @@ bool IsLimitedKey(const Principal& principal) {
   return !principal.tenant.empty() || !principal.models.empty();
 }
 
+// What was loaded for another tenant, or a replica of it.
+bool IsOthers(const Principal& principal, const std::string& name,
+              const std::vector<ServedModel>& served) {
+  const ServedModel* model = FindModel(served, DeploymentOfReplica(name));
+  return model != nullptr && !model->tenant.empty() && model->tenant != principal.tenant;
+}
+
 // A deployment that there is, or that the order would make.
 std::optional<ApiError> CheckDeployment(const Principal& principal, const std::string& name,
                                         const std::vector<ServedModel>& served) {
   if (auto refused = CheckModel(principal, name)) return refused;
   for (const ServedModel& one : served) {
     if (one.id != DeploymentOfReplica(name)) continue;
-    // A tenant's key leaves alone what everybody has, and what others have.
-    if (principal.tenant.empty() || one.tenant == principal.tenant) return std::nullopt;
-    if (!one.tenant.empty()) {
-      return NoSuchDeployment(name);
-    }
+    // A tenant's key leaves alone what everybody has. What others have is as if it were not there:
+    // whoever carries the order out says so, or CheckUnload.
+    if (principal.tenant.empty() || !one.tenant.empty()) return std::nullopt;
     return NotForThisKey(absl::StrCat("change '", name, "', which is everybody's"));
   }
   return std::nullopt;
@@ -194,6 +201,7 @@ class OrderReader {
     request.set_name_or_path(fields_.Model());
     *request.mutable_placement() = fields_.Placement();
     request.mutable_placement()->set_tenant(principal_.tenant);
+    request.set_keeps_others(IsLimited());
     refused_ = CheckModel(principal_, request.name_or_path());
     return request;
   }
@@ -204,8 +212,14 @@ class OrderReader {
     request.set_name_or_path(fields_.Model());
     *request.mutable_placement() = fields_.Placement();
     request.mutable_placement()->set_tenant(principal_.tenant);
+    request.set_keeps_others(IsLimited());
     // A name may stand for another one: what such a key loads has the name that was checked.
-    if (IsLimited()) request.set_deployment_name(request.name_or_path());
+    // Where others have that name it is '#': a coordinator that does not know keeps_others, being
+    // older, refuses it.
+    if (IsLimited()) {
+      const std::string& name = request.name_or_path();
+      request.set_deployment_name(IsOthers(principal_, name, served_) ? kNoModel : name);
+    }
     refused_ = CheckDeployment(principal_, request.name_or_path(), served_);
     return request;
   }

@@ -25,7 +25,8 @@ inline constexpr uint32_t kAuditLinesShown = 50;  // the newest of the audit log
 
 // `body` is read whole, where the order has one; fields that are not known are refused. A key that
 // is for some models or for a tenant gives orders about those alone (`served`: all deployments):
-// 403 or 404 for others.
+// 403 for others, but what other tenants have is asked for as what nobody has (keeps_others), and
+// whoever answers that has the same words for both.
 std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_view body,
                                                 size_t json_depth_max, const Principal& principal,
                                                 const std::vector<ServedModel>& served,

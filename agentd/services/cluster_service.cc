@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/base/version.h"
 #include "agentd/cores/cluster_pause.h"
@@ -15,6 +16,7 @@
 #include "agentd/cores/load_decision.h"
 #include "agentd/cores/node_marks.h"
 #include "agentd/cores/state_keys.h"
+#include "agentd/gateway/known_models.h"
 #include "agentd/gateway/tenant.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/remote_models.h"
@@ -45,6 +47,11 @@ constexpr Duration kUsedPause = std::chrono::seconds(2);
 Duration LimitOf(const v1::LoadModelRequest& request) {
   return std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
                                                              : request.timeout_ms());
+}
+
+bool IsOfAnother(const v1::Deployment& deployment, const std::string& tenant) {
+  const std::string& owner = deployment.placement().tenant();
+  return !owner.empty() && owner != tenant;
 }
 
 // Deployments of `unused` that a plan needs the memory of; empty: it needs none, or others, too.
@@ -172,7 +179,9 @@ void ClusterService::OnPlanModel(const Caller& caller, v1::PlanModelRequest requ
     return Plan(std::move(order), request.placement(), std::move(reply));
   }
   way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
-    Plan(OrderFor(request.name_or_path(), request.placement().tenant()), request.placement(),
+    const std::string& tenant = request.placement().tenant();
+    const bool knows_all = tenant.empty() && !request.keeps_others();
+    Plan(OrderFor(request.name_or_path(), knows_all ? nullptr : &tenant), request.placement(),
          reply);
   });
 }
@@ -361,7 +370,8 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       "the deployment's name is too long"));
   }
-  if (DeploymentOfReplica(request.deployment_name()) != request.deployment_name()) {
+  const std::string& name = request.deployment_name();
+  if (DeploymentOfReplica(name) != name && !IsOthers(request, name)) {
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       "a deployment's name has no '#': it numbers replicas"));
   }
@@ -398,7 +408,9 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
     return attempt.stream.Finish(stopped);
   }
   const bool may_unload = attempt.request.unload_unused() && unused_;
-  PlanOrder order = OrderFor(attempt.request.name_or_path());
+  PlanOrder order =
+      OrderFor(attempt.request.name_or_path(),
+               attempt.request.keeps_others() ? &attempt.request.placement().tenant() : nullptr);
   order.placement = attempt.request.placement();
   order.priority = attempt.request.priority();
   order.may_evict = attempt.request.may_evict();
@@ -414,6 +426,7 @@ void ClusterService::TryLoad(LoadAttempt attempt) {
                               unused = order.unused](absl::StatusOr<PlanOutcome> outcome) mutable {
     if (!outcome.ok()) return attempt.stream.Finish(outcome.status());
     const std::string name = DeploymentNameOf(attempt.request, outcome->model);
+    if (IsOthers(attempt.request, name)) return RefuseOthers(attempt);
     if (KeepOptions(name, attempt.request)) return TryLoad(std::move(attempt));
     const MonotonicTime now = parts_.dispatcher.Now();
     const std::vector<std::string> go = UnusedToUnload(outcome->result, unused);
@@ -488,16 +501,43 @@ void ClusterService::UnloadFor(const std::string& name, std::vector<std::string>
 }
 
 // What is served under this name may lie outside of all model folders: loaded by its path.
-PlanOrder ClusterService::OrderFor(const std::string& name, const std::string& tenant) const {
+PlanOrder ClusterService::OrderFor(const std::string& name, const std::string* tenant) const {
   PlanOrder order;
   order.name_or_path = name;
   const v1::Deployment* present = parts_.replicator.desired().FindDeployment(name);
-  if (present == nullptr) return order;
-  const std::string& owner = present->placement().tenant();
-  if (!tenant.empty() && !owner.empty() && owner != tenant) return order;
+  if (present == nullptr || (tenant != nullptr && IsOfAnother(*present, *tenant))) return order;
   if (!present->model_path().empty()) order.name_or_path = present->model_path();
   order.fingerprint = present->model_fingerprint();
   return order;
+}
+
+// Replicas of what others have and of what is not there are one: no name of a deployment.
+bool ClusterService::IsOthers(const v1::LoadModelRequest& request, const std::string& name) const {
+  if (!request.keeps_others()) return false;
+  const std::string deployment = DeploymentOfReplica(name);
+  const v1::Deployment* present = parts_.replicator.desired().FindDeployment(deployment);
+  if (present == nullptr) return deployment != name;
+  return IsOfAnother(*present, request.placement().tenant());
+}
+
+// Some node has files of that name, or its plan would have ended the order: they are asked for what
+// none has, and their words are told of the name that was asked for.
+void ClusterService::RefuseOthers(const LoadAttempt& attempt) {
+  PlanOrder order;
+  order.name_or_path = kNoModel;
+  order.placement = attempt.request.placement();
+  parts_.planner.Plan(order, [stream = attempt.stream, asked = attempt.request.name_or_path()](
+                                 const absl::StatusOr<PlanOutcome>& outcome) {
+    const std::string none = absl::StrCat("'", kNoModel, "'");
+    const absl::Status missing =
+        outcome.ok() ? ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
+                                    absl::StrCat("no model ", none))
+                     : outcome.status();
+    v1::Reason reason = ReasonOf(missing);
+    reason.set_message(
+        absl::StrReplaceAll(reason.message(), {{none, absl::StrCat("'", asked, "'")}}));
+    stream.Finish(ReasonStatus(missing.code(), reason));
+  });
 }
 
 // Its model's own fault ended its launches, and it is not launched again by itself.

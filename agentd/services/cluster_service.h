@@ -119,8 +119,12 @@ class ClusterService {
   // Says why nothing happens yet; false when nobody waits any more.
   bool WriteWaiting(const LoadAttempt& attempt, const std::string& why);
   void AwaitUnused(LoadAttempt attempt, const std::vector<std::string>& in_use);
-  // `tenant`: what of others' it would be for is not there.
-  PlanOrder OrderFor(const std::string& name, const std::string& tenant = "") const;
+  // `tenant`: what others than this one have is not there; null: all is.
+  PlanOrder OrderFor(const std::string& name, const std::string* tenant = nullptr) const;
+  // Whether an order that keeps what others have may not load it under this name.
+  bool IsOthers(const v1::LoadModelRequest& request, const std::string& name) const;
+  // Ends it as one for a name that no node has files of.
+  void RefuseOthers(const LoadAttempt& attempt);
   bool KeepOptions(const std::string& name, v1::LoadModelRequest& request) const;
   bool HasGivenUp(const std::string& name) const;
   absl::Status NothingToUnload(const std::string& name) const;

@@ -112,6 +112,13 @@ class GatewayTenantsTest : public ::testing::Test {
                                  absl::StrCat("no model is served as '", unload->name(),
                                               "'; served are: law-chat, tiny")));
       }
+      const auto* load = std::get_if<v1::LoadModelRequest>(&order);
+      const auto* asked = std::get_if<v1::PlanModelRequest>(&order);
+      const std::string model = load != nullptr ? load->name_or_path() : asked->name_or_path();
+      if (model != "new") {
+        return done(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
+                                 absl::StrCat("no model '", model, "' on this node")));
+      }
       auto plan = std::make_shared<v1::PlanResult>();
       plan->add_evicted("law-chat");
       plan->add_evicted("tiny");
@@ -246,13 +253,23 @@ TEST_F(GatewayTenantsTest, FiguresAreToldAsTheTableSays) {
 }
 
 TEST_F(GatewayTenantsTest, ATenantsOrdersKnowNothingOfOthers) {
-  const auto unload = [&](const std::string& model) {
-    const RawResponse told = Send(kArtOrders, "POST", "/dashboard/api/unload",
-                                  absl::StrCat(R"({"model":")", model, "\"}"));
-    return absl::StrCat(told.status, absl::StrReplaceAll(told.body, {{model, "MODEL"}}));
-  };
-  EXPECT_EQ(unload("law-chat"), unload("no-such"));
-  EXPECT_FALSE(absl::StrContains(unload("no-such"), "law"));
+  for (const Call& order :
+       {Call{"POST", "/dashboard/api/plan", R"({"model":"MODEL"})"},
+        Call{"POST", "/dashboard/api/load", R"({"model":"MODEL"})"},
+        Call{"POST", "/dashboard/api/unload", R"({"model":"MODEL"})"},
+        Call{"POST", "/dashboard/api/cordon", R"({"node":"MODEL","order":"cordon"})"}}) {
+    const auto answer = [&](const std::string& model) {
+      const RawResponse told = Send(kArtOrders, order.method, order.path,
+                                    absl::StrReplaceAll(order.body, {{"MODEL", model}}));
+      return absl::StrCat(told.status, " ", absl::StrReplaceAll(told.body, {{model, "MODEL"}}));
+    };
+    const std::string missing = answer("no-such");
+    EXPECT_TRUE(absl::StartsWith(missing, "40")) << order.path << missing;
+    EXPECT_FALSE(absl::StrContains(missing, "law")) << order.path << missing;
+    for (const char* name : {"law-chat", "law-chat#1", "law-best"}) {
+      EXPECT_EQ(answer(name), missing) << order.path << " " << name;
+    }
+  }
   const RawResponse plan = Send(kArtOrders, "POST", "/dashboard/api/plan", R"({"model":"new"})");
   EXPECT_EQ(plan.status, 200);
   EXPECT_FALSE(absl::StrContains(plan.body, "law")) << plan.body;

@@ -204,8 +204,9 @@ TEST(OrderRequest, ATenantsKeyOrdersItsOwnModelsAndNewOnes) {
            Row{"law-model", 0, 0, ""},
            Row{"law-model#1", 0, 0, ""},
            Row{"tiny", 403, 403, "everybody's"},
-           // What another tenant has is as if it were not there.
-           Row{"art-model", 404, 404, "No model 'art-model' is loaded"},
+           // What another tenant has is asked for as if it were not there.
+           Row{"art-model", 0, 0, ""},
+           Row{"art-model#1", 0, 0, ""},
            Row{"new", 0, 0, ""},
        }) {
     for (const auto& [kind, status] : {std::pair{RouteKind::kLoadOrder, row.load},
@@ -222,10 +223,36 @@ TEST(OrderRequest, ATenantsKeyOrdersItsOwnModelsAndNewOnes) {
       Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, {{"model", "new"}}, OfTenant("law"));
   EXPECT_EQ(load.placement().tenant(), "law") << "what it loads is its own";
   EXPECT_EQ(load.deployment_name(), "new") << "no alias leads to what others have";
+  EXPECT_TRUE(load.keeps_others());
   EXPECT_EQ(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, {{"model", "new"}}, OfTenant("law"))
                 .placement()
                 .tenant(),
             "law");
+}
+
+// By the cluster, in the words for what is not there; an older coordinator refuses the load.
+TEST(OrderRequest, WhatOthersHaveIsKeptByOrdersOfKeysWithLimits) {
+  for (const Principal& principal : {OfTenant("law"), ForModels({"art-model"})}) {
+    const json body = {{"model", "art-model"}};
+    const auto load = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, body, principal);
+    EXPECT_EQ(load.name_or_path(), "art-model");
+    EXPECT_EQ(load.deployment_name(), "#");
+    EXPECT_TRUE(load.keeps_others());
+    EXPECT_TRUE(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, body, principal).keeps_others());
+    for (const char* name : {"art-model", "no-such"}) {
+      v1::UnloadModelRequest unload;
+      unload.set_name(name);
+      const auto missing = CheckUnload(principal, unload, kServed);
+      ASSERT_TRUE(missing.has_value()) << name;
+      EXPECT_EQ(missing->http_status, 404);
+      EXPECT_EQ(missing->message, absl::StrCat("No model '", name, "' is loaded."));
+    }
+  }
+  const json body = {{"model", "art-model"}};
+  const auto load = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, body);
+  EXPECT_EQ(load.deployment_name(), "") << "without limits others' models are changed as any";
+  EXPECT_FALSE(load.keeps_others());
+  EXPECT_FALSE(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, body).keeps_others());
 }
 
 TEST(OrderRequest, AKeyForSomeModelsKnowsNoOthersAndNoNodes) {

@@ -306,6 +306,50 @@ TEST_F(ClusterServiceTest, WhatFitsNowhereIsRefusedWithTheReason) {
   EXPECT_THAT(desired(Leader()).deployments(), IsEmpty());
 }
 
+// Where the nodes have files of its name, too: "m0". "chat" is what the deployment alone is called.
+TEST_F(ClusterServiceTest, WhatOthersHaveIsLeftAndAnsweredAboutAsWhatNoNodeHas) {
+  Begin(2);
+  v1::LoadModelRequest law = LoadOf("m0");
+  law.mutable_placement()->set_tenant("law");
+  ASSERT_TRUE(Ask(Leader(), kLoadModel, law).ok());
+  law.set_name_or_path("m1");
+  law.set_deployment_name("chat");
+  ASSERT_TRUE(Ask(Leader(), kLoadModel, law).ok());
+  const std::string before = desired(Leader()).FindDeployment("chat")->SerializeAsString();
+  const auto load = [&](int at, const std::string& name, const std::string& deployment,
+                        const std::string& tenant) {
+    v1::LoadModelRequest request = LoadOf(name);
+    request.set_deployment_name(deployment);
+    request.mutable_placement()->set_tenant(tenant);
+    request.set_keeps_others(true);
+    return Ask(at, kLoadModel, request).status();
+  };
+  for (const int at : LeaderAndFollower()) {
+    for (const char* tenant : {"art", ""}) {
+      const absl::Status missing = load(at, "m9", "m9", tenant);
+      EXPECT_EQ(ReasonOf(missing).code(), reasons::kModelNotFound);
+      for (const char* name : {"chat", "chat#2", "m0", "m0#2", "m9#2"}) {
+        EXPECT_EQ(load(at, name, name, tenant), missing) << name;
+      }
+      EXPECT_EQ(load(at, "m0", "#", tenant), missing) << "as gateways name what others have";
+      v1::PlanModelRequest plan;
+      plan.set_name_or_path("chat");
+      plan.mutable_placement()->set_tenant(tenant);
+      plan.set_keeps_others(true);
+      EXPECT_EQ(Ask(at, kPlanModel, plan).status(), missing);
+    }
+    EXPECT_EQ(ReasonOf(load(at, "chat#2", "chat#2", "law")).code(), reasons::kBadRequest)
+        << "its own is told what is amiss";
+    EXPECT_TRUE(load(at, "chat", "chat", "law").ok());
+  }
+  EXPECT_EQ(desired(Leader()).FindDeployment("chat")->SerializeAsString(), before);
+  EXPECT_EQ(desired(Leader()).deployments().size(), 2u);
+  // Whoever has no limits changes it as any other.
+  law.mutable_placement()->set_tenant("art");
+  EXPECT_TRUE(Ask(Leader(), kLoadModel, law).ok());
+  EXPECT_EQ(desired(Leader()).FindDeployment("chat")->placement().tenant(), "art");
+}
+
 TEST_F(ClusterServiceTest, WhoWaitsForALoadIsToldWhenSomebodyUnloadsIt) {
   Begin(2);
   const auto asked = Start(Follower(), kLoadModel, LoadOf("m1"));
