@@ -7,9 +7,11 @@
 #   macrame_binary(NAME SRCS a.cc … DEPS lib …)
 #       an executable in build/<preset>/bin; those of the product's folders are what the target
 #       `programs` builds.
-#   macrame_test(NAME SRCS a_test.cc … DEPS lib … [TIMEOUT seconds] [LABELS label …])
+#   macrame_test(NAME SRCS a_test.cc … [ALONE b_test.cc …] DEPS lib … [TIMEOUT seconds] [LABELS label …])
 #       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit. What
-#       nearly all tests include is compiled once for them (tests/test_headers.h).
+#       nearly all tests include is compiled once for them (tests/test_headers.h). Eight sources are
+#       compiled as one where MACRAME_COMPILE_TOGETHER is set, but for those under ALONE, which name
+#       something as another one does. Tests' own code is not optimised: that took longer than it saved.
 #
 # `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
 # which appends the one file of the pair that fits the machine.
@@ -28,12 +30,19 @@ function(macrame_platform_sources out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
+# As many sources of the target as one.
+function(macrame_compile_together name sources)
+  if(MACRAME_COMPILE_TOGETHER)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${sources})
+  endif()
+endfunction()
+
 function(macrame_library name)
   cmake_parse_arguments(ARG "" "TOGETHER;PCH_OF" "SRCS;DEPS;PCH" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
-  if(ARG_TOGETHER AND MACRAME_COMPILE_TOGETHER)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ARG_TOGETHER})
+  if(ARG_TOGETHER)
+    macrame_compile_together(${name} ${ARG_TOGETHER})
   endif()
   if(ARG_PCH)
     target_precompile_headers(${name} PRIVATE ${ARG_PCH})
@@ -53,11 +62,16 @@ function(macrame_binary name)
 endfunction()
 
 function(macrame_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;ALONE;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  add_executable(${name} ${ARG_SRCS})
+  add_executable(${name} ${ARG_SRCS} ${ARG_ALONE})
+  macrame_compile_together(${name} 8)
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(NOT MACRAME_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(TARGET test_headers)
