@@ -7,11 +7,13 @@
 #   macrame_binary(NAME SRCS a.cc … DEPS lib …)
 #       an executable in build/<preset>/bin; those of the product's folders are what the target
 #       `programs` builds.
-#   macrame_test(NAME SRCS a_test.cc … [ALONE b_test.cc …] DEPS lib … [TIMEOUT seconds] [LABELS label …])
+#   macrame_test(NAME SRCS a_test.cc … [ALONE b_test.cc …] DEPS lib … [TIMEOUT seconds] [LABELS label …]
+#       [OPTIMISED])
 #       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit. What
 #       nearly all tests include is compiled once for them (tests/test_headers.h). Eight sources are
 #       compiled as one where MACRAME_COMPILE_TOGETHER is set, but for those under ALONE, which name
-#       something as another one does. Tests' own code is not optimised: that took longer than it saved.
+#       something as another one does. OPTIMISED: the test's own code computes so much that compiling it
+#       quickly saves no time.
 #
 # `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
 # which appends the one file of the pair that fits the machine.
@@ -62,23 +64,23 @@ function(macrame_binary name)
 endfunction()
 
 function(macrame_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;ALONE;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SRCS;ALONE;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SRCS} ${ARG_ALONE})
   macrame_compile_together(${name} 8)
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(NOT MACRAME_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(TARGET test_headers)
-    target_precompile_headers(${name} REUSE_FROM test_headers)
     # As above. GCC 12 warns wrongly of strings in some files whose headers are precompiled.
     target_compile_options(${name} PRIVATE -pthread -Wno-array-bounds -Wno-stringop-overflow
                            -Wno-stringop-overread -Wno-restrict)
+    if(NOT ARG_OPTIMISED)
+      target_precompile_headers(${name} REUSE_FROM test_headers)
+      target_compile_options(${name} PRIVATE -O0)
+    endif()
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")

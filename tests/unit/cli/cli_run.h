@@ -2,6 +2,7 @@
 
 // Runs clusterctl in this process, with streams that can be read afterwards.
 
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -22,11 +23,28 @@ struct CliWorld {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   TerminalSize size{100, 40};
+  // On the command's thread, each time that it has written something: all that it wrote.
+  std::function<void(const std::string& out)> on_output;
+};
+
+// What tells of each flush.
+class ToldText : public std::stringbuf {
+ public:
+  explicit ToldText(const CliWorld& world) : world_(world) {}
+
+ private:
+  int sync() override {
+    if (world_.on_output) world_.on_output(str());
+    return 0;
+  }
+  const CliWorld& world_;
 };
 
 inline CliRun Clusterctl(const std::vector<std::string>& arguments, const CliWorld& world = {}) {
   std::istringstream in(world.stdin_text);
-  std::ostringstream out, err;
+  ToldText written(world);
+  std::ostream out(&written);
+  std::ostringstream err;
   Environment environment;
   environment.in = &in;
   environment.out = &out;
@@ -40,7 +58,7 @@ inline CliRun Clusterctl(const std::vector<std::string>& arguments, const CliWor
     return found == world.variables.end() ? std::string() : found->second;
   };
   const int exit_code = RunClusterctl(arguments, environment);
-  return {exit_code, out.str(), err.str()};
+  return {exit_code, written.str(), err.str()};
 }
 
 }  // namespace macrame::cli

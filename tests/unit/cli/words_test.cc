@@ -29,8 +29,8 @@ class WordsTest : public ::testing::Test {
     return Clusterctl(arguments, world);
   }
   // Types these lines at a terminal.
-  CliRun Type(const std::vector<std::string>& arguments, const std::string& lines) {
-    CliWorld world;
+  CliRun Type(const std::vector<std::string>& arguments, const std::string& lines,
+              CliWorld world = {}) {
     world.stdin_text = lines;
     world.in_is_terminal = true;
     return Run(arguments, world);
@@ -111,14 +111,14 @@ TEST_F(WordsTest, CtrlCStopsTheAnswerAndNotTheChat) {
   v1::ClusterStatus status = HealthyCluster();
   status.mutable_deployments(0)->mutable_deployment()->set_name("slow");
   agent_.service.status = status;
-  std::thread presser([&] {
-    for (int i = 0; i < 1000 && agent_.service.inferring == 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+  CliWorld world;
+  bool is_pressed = false;
+  world.on_output = [&](const std::string& out) {
+    if (is_pressed || !Has(out, "RDMA is")) return;
+    is_pressed = true;
     kill(getpid(), SIGINT);
-  });
-  const CliRun run = Type({"chat"}, "go on for ever\n/show\n");
-  presser.join();
+  };
+  const CliRun run = Type({"chat"}, "go on for ever\n/show\n", world);
   EXPECT_EQ(run.exit_code, kExitOk) << run.err;
   EXPECT_TRUE(Has(run.err, "(stopped)")) << run.err;
   EXPECT_TRUE(Has(run.out, "1 question remembered")) << run.out;
