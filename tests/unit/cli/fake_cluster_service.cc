@@ -123,7 +123,6 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
   chunk.set_text("RDMA is");
   chunk.set_prompt_tokens(12);
   writer->Write(chunk);
-  ++inferring;
   if (request->deployment() == "slow") {
     while (!context->IsCancelled()) {
       writer->Write(chunk);

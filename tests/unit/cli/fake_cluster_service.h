@@ -87,7 +87,6 @@ class FakeClusterService final : public v1::ClusterService::Service {
   v1::PlanNetRequest last_plan_net;
   std::atomic<int> watches{0};
   std::atomic<bool> infer_was_cancelled{false};
-  std::atomic<int> inferring{0};  // answers that began
 
  private:
   std::mutex status_mutex_;
