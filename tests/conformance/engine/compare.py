@@ -491,8 +491,8 @@ ONLY = {
 }
 
 # Of the others one in so many, the same ones each time.
-SAMPLE_ALWAYS = ("bfloat16", "4bit-g64", "8bit-g64")
-SAMPLE_ONE_OF = 4
+SAMPLE_ALWAYS = ("bfloat16", "4bit-g64")
+SAMPLE_ONE_OF = 6
 
 
 def added_to_norms(model):
