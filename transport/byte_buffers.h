@@ -4,10 +4,8 @@
 
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
-
-#include <string>
-#include <vector>
 
 namespace macrame::transport {
 
@@ -17,17 +15,9 @@ inline grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& messag
 }
 
 inline bool FromByteBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
-  std::vector<grpc::Slice> slices;
-  if (!buffer.Dump(&slices).ok()) return false;
-  if (slices.size() == 1) {
-    return message->ParseFromArray(slices[0].begin(), static_cast<int>(slices[0].size()));
-  }
-  std::string bytes;
-  bytes.reserve(buffer.Length());
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return message->ParseFromString(bytes);
+  grpc::ByteBuffer same_bytes(buffer);
+  grpc::ProtoBufferReader reader(&same_bytes);
+  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
 }
 
 }  // namespace macrame::transport

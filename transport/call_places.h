@@ -1,9 +1,9 @@
 #pragma once
 
-// How many calls callers may have open at a server, how many bytes of their messages it holds, and
-// how many of persons' messages may be on their way to it. Members have places that nobody else
-// takes, and so have the processes of this machine; nodes that are no members and persons have
-// fewer, of their own. Any thread.
+// How many calls callers may have open at a server, how much memory their messages may take
+// (parsed_size.h), and how many of persons' messages may be on their way to it. Members have places
+// that nobody else takes, and so have the processes of this machine; nodes that are no members and
+// persons have fewer, of their own. Any thread.
 //
 // The message of a person or of a node that is no member counts until its call has ended and its
 // handler has dropped it: a handler may keep it for as long (a request that waits for its model).

@@ -1,9 +1,11 @@
 #include "transport/grpc_server.h"
 
+#include <google/protobuf/message.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
 #include <deque>
@@ -22,6 +24,7 @@
 #include "transport/call_places.h"
 #include "transport/client_hello.h"
 #include "transport/connection_gate.h"
+#include "transport/parsed_size.h"
 #include "transport/peer_channel.h"
 #include "transport/status_codec.h"
 #include "transport/tcp_acceptor.h"
@@ -107,9 +110,10 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   const std::string& key_id() const { return key_id_; }
   Remote remote() const { return remote_; }
 
-  // gRPC has it from here until OnDone. Nothing is read yet.
-  void Begin(Deliver deliver) {
+  // gRPC has it from here until OnDone. Nothing is read yet. `type`: of the request.
+  void Begin(const google::protobuf::Descriptor* type, Deliver deliver) {
     self_ = shared_from_this();
+    type_ = type;
     deliver_ = std::move(deliver);
   }
   // False: the call is over, and the place is not its own.
@@ -263,11 +267,11 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
       has_come_ = true;
       if (is_revoked_ || is_late_) return;
     }
-    if (const absl::Status fits = places_->Hold(request_.Length(), &*place_); !fits.ok()) {
-      request_.Clear();
-      return End(fits);
+    if (const absl::Status fits = Hold(); fits.ok()) {
+      deliver_(shared_from_this(), request_);
+    } else {
+      End(fits);
     }
-    deliver_(shared_from_this(), request_);
     request_.Clear();
   }
 
@@ -316,6 +320,22 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   }
 
  private:
+  // Counts the request, as it is and as it will be.
+  absl::Status Hold() {
+    grpc::ProtoBufferReader bytes(&request_);
+    const std::optional<size_t> parsed = ParsedBytes(*type_, &bytes, request_.Length());
+    if (!parsed.has_value()) return absl::InvalidArgumentError("the request can't be parsed");
+    if (*parsed > kParsedBytesMax) {
+      v1::Reason reason =
+          MakeReason(reasons::kBadRequest,
+                     absl::StrCat("a request of ", request_.Length(),
+                                  " bytes has so many parts that it would ", "take more than ",
+                                  kParsedBytesMax >> 20, " MiB of memory"));
+      reason.set_remedy("ask for less at once");
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+    }
+    return places_->Hold(std::max(*parsed, request_.Length()), &*place_);
+  }
   void EndUnlessCome(Duration limit) {
     {
       const std::lock_guard lock(mutex_);
@@ -344,6 +364,7 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   std::string key_id_;
   Remote remote_ = Remote::kNobody;
   std::shared_ptr<CallReactor> self_;
+  const google::protobuf::Descriptor* type_ = nullptr;
   Deliver deliver_;
   grpc::ByteBuffer request_;
   std::mutex mutex_;
@@ -395,6 +416,7 @@ struct GrpcServer::Parts {
     Access access;
     Remote remote;
     std::function<MessagePtr()> make;
+    const google::protobuf::Descriptor* type;  // of what it makes
     AnyHandler handler;
   };
 
@@ -552,8 +574,8 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
   }
   const std::string_view path = found->first;
   const Method* method = &found->second;
-  reactor->Begin([this, path, method, caller](std::shared_ptr<CallReactor> call,
-                                              const grpc::ByteBuffer& buffer) {
+  reactor->Begin(method->type, [this, path, method, caller](std::shared_ptr<CallReactor> call,
+                                                            const grpc::ByteBuffer& buffer) {
     Deliver(path, *method, caller, std::move(call), buffer);
   });
   if (caller.local || (caller.key_id.empty() && WasMember(caller.node_id))) {
@@ -672,7 +694,10 @@ GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 void GrpcServer::HandleAny(std::string_view method, Access access, Remote remote,
                            std::function<MessagePtr()> make, AnyHandler handler) {
   MACRAME_CHECK(parts_->present == nullptr) << "methods are registered before the start";
-  parts_->methods[std::string(method)] = {access, remote, std::move(make), std::move(handler)};
+  const MessagePtr empty = make();
+  const auto* type = dynamic_cast<const google::protobuf::Message&>(*empty).GetDescriptor();
+  parts_->methods[std::string(method)] = {access, remote, std::move(make), type,
+                                          std::move(handler)};
 }
 
 void GrpcServer::SetMemberCheck(std::function<bool(const NodeId&)> is_member) {

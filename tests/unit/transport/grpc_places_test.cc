@@ -275,6 +275,48 @@ TEST_F(GrpcPlacesTest, LargeMessagesCountUntilTheirCallsEnd) {
   held_.clear();
 }
 
+// Each empty message takes two bytes on the way, and some hundred once it is read.
+TEST_F(GrpcPlacesTest, WhatWouldGrowIsRefusedUnread) {
+  Start();
+  v1::GenerateRequest request;
+  for (size_t i = 0; i < kMessageBytesMax / 8; ++i) request.add_messages();
+  for (const NodeCredentials& shown : {Person("00000000000a"), Node(kMemberId)}) {
+    const auto channel = Connect(shown);
+    std::optional<absl::Status> ended;
+    channel->Stream(
+        kForReaders, request, seconds(20), [](v1::GenerateChunk) {},
+        [&](absl::Status status) { ended = std::move(status); });
+    Await([&] { return ended.has_value() || !held_.empty(); });
+    ASSERT_TRUE(ended.has_value()) << "it was read";
+    EXPECT_TRUE(absl::IsInvalidArgument(*ended)) << "for good: " << *ended;
+    EXPECT_EQ(ReasonOf(*ended).code(), reasons::kBadRequest) << *ended;
+    EXPECT_NE(ended->message().find("16 MiB of memory"), std::string_view::npos) << *ended;
+  }
+}
+
+TEST_F(GrpcPlacesTest, SharesAreOfWhatMessagesTakeOnceTheyAreRead) {
+  Start();
+  const auto person = Connect(Person("00000000000a"));
+  v1::GenerateRequest request;
+  for (int i = 0; i < 600'000; ++i) request.add_prompt_token_ids(1);  // 0.6 MB on the way
+  std::optional<absl::Status> ended;
+  const auto ask = [&] {
+    person->Stream(
+        kForReaders, request, seconds(20), [](v1::GenerateChunk) {},
+        [&](absl::Status status) { ended = std::move(status); });
+  };
+  for (size_t held = 1; held <= 3; ++held) {
+    ask();
+    Await([&] { return held_.size() == held || ended.has_value(); });
+    ASSERT_EQ(held_.size(), held) << ended.value_or(absl::OkStatus());
+  }
+  ask();
+  Await([&] { return held_.size() > 3 || ended.has_value(); });
+  ASSERT_TRUE(ended.has_value()) << "four would take some 19 of 16 MiB";
+  EXPECT_EQ(ReasonOf(*ended).code(), reasons::kQueueFull) << *ended;
+  held_.clear();
+}
+
 TEST_F(GrpcPlacesTest, MembersRequestsUnderWayKeepNoOrderOut) {
   Start();
   const auto member = Connect(Node(kMemberId));
