@@ -166,10 +166,10 @@ net::awaitable<std::variant<HttpSession::StoredText, ApiError>> HttpSession::Tak
 }
 
 net::awaitable<bool> HttpSession::ServeResponse() {
-  const std::string tenant = WhoAsks().tenant;
+  const Asker asker = WhoAsks();
   const std::string previous = co_await ReadAside(PreviousResponseOf);
   StoredAnswers& answers = state_->access->answers();
-  const bool may_store = answers.MayStore(tenant);
+  const bool may_store = answers.MayStore(asker.tenant);
   const uint64_t begun = answers.Begin();
   StoredText before{std::make_shared<const std::string>()};
   if (!previous.empty()) {
@@ -195,12 +195,15 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   head.response->messages = std::move(request.messages);
   head.response->namespaced = std::move(request.namespaced);
   if (request.is_kept) {
-    head.response->keep = [state = state_, tenant, begun, since = before.since_unix_ms,
+    head.response->keep = [state = state_, asker, begun, since = before.since_unix_ms,
                            id = head.id](std::string answered, std::string messages) {
       state->access->answers().Put(
           id,
-          {tenant, std::make_shared<const std::string>(std::move(answered)),
-           std::make_shared<const std::string>(std::move(messages)), since},
+          {.tenant = asker.tenant,
+           .body = std::make_shared<const std::string>(std::move(answered)),
+           .messages = std::make_shared<const std::string>(std::move(messages)),
+           .since_unix_ms = since,
+           .holder = asker.holder},
           begun, GatewayUnixMs());
     };
   }

@@ -4,11 +4,22 @@
 
 namespace macrame::agentd {
 
+void ResponseStore::Held::Add(const Turn& turn) {
+  ++turns;
+  bytes += turn.bytes();
+}
+
+void ResponseStore::Held::Take(const Turn& turn) {
+  --turns;
+  bytes -= turn.bytes();
+}
+
 void ResponseStore::Drop(std::list<Kept>::iterator at) {
   bytes_ -= at->turn.bytes();
-  const auto held = held_.find(at->turn.tenant);
-  held->second.bytes -= at->turn.bytes();
-  if (--held->second.turns == 0) held_.erase(held);
+  at->tenant->Take(at->turn);
+  at->holder->all.Take(at->turn);
+  if (at->tenant->turns == 0) at->holder->by_tenant.erase(at->turn.tenant);
+  if (at->holder->all.turns == 0) holders_.erase(at->turn.holder);
   by_id_.erase(at->id);
   turns_.erase(at);
 }
@@ -16,10 +27,10 @@ void ResponseStore::Drop(std::list<Kept>::iterator at) {
 std::list<ResponseStore::Kept>::iterator ResponseStore::NextToLeave() {
   const auto scarce = turns_.size() > turns_max_ ? &Held::turns : &Held::bytes;
   auto leaves = turns_.end();
-  size_t most = 0;
+  std::pair<size_t, size_t> most;  // of the holder, of the tenant
   for (auto at = turns_.end(); at != turns_.begin();) {
     --at;
-    const size_t held = held_.at(at->turn.tenant).*scarce;
+    const std::pair held(at->holder->all.*scarce, at->tenant->*scarce);
     if (held <= most) continue;
     most = held;
     leaves = at;
@@ -31,10 +42,11 @@ void ResponseStore::Put(const std::string& id, Turn turn) {
   if (const auto before = by_id_.find(id); before != by_id_.end()) Drop(before->second);
   if (turns_max_ == 0 || turn.bytes() > bytes_max_) return;
   bytes_ += turn.bytes();
-  Held& held = held_[turn.tenant];
-  ++held.turns;
-  held.bytes += turn.bytes();
-  turns_.push_front({id, std::move(turn)});
+  Holder& holder = holders_[turn.holder];
+  Held& tenant = holder.by_tenant[turn.tenant];
+  holder.all.Add(turn);
+  tenant.Add(turn);
+  turns_.push_front({id, std::move(turn), &holder, &tenant});
   by_id_[id] = turns_.begin();
   while (turns_.size() > turns_max_ || bytes_ > bytes_max_) Drop(NextToLeave());
 }

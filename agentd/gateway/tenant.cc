@@ -33,12 +33,14 @@ absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_
 }
 
 Asker AskerOfText(absl::string_view api_key, absl::string_view address) {
-  return {DigestOf("key", api_key), DigestOf("address", address)};
+  const std::string place = DigestOf("address", address);
+  return {DigestOf("key", api_key), place, place};
 }
 
 Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id) {
   const std::string key = DigestOf("key id", key_id);
-  return {tenant.empty() ? key : OwnerOfTenant(tenant), key};
+  const std::string owner = tenant.empty() ? key : OwnerOfTenant(tenant);
+  return {owner, owner, key};
 }
 
 std::string OwnerOfTenant(absl::string_view tenant) { return DigestOf("tenant", tenant); }

@@ -26,6 +26,9 @@ absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_
 struct Asker {
   // Whose prefixes it shares, and whose stored answers it may read; empty: it carries no key.
   std::string tenant;
+  // Whose share of what the gateway keeps it takes: the tenant, or, where no keys are asked for,
+  // the address; empty: it comes from this machine.
+  std::string holder;
   // With whom it takes turns; empty: it carries no known key, and comes from this machine.
   std::string queue;
 };

@@ -267,7 +267,7 @@ TEST(ConnectionRoomProperty, PlacesAreBoundedAndGivenToThoseWhoWork) {
 
 struct StoredModel {
   struct Turn {
-    std::string id, tenant;
+    std::string id, tenant, holder;
     size_t bytes;
   };
   std::list<Turn> turns;  // the most recently used first
@@ -289,17 +289,22 @@ struct StoredModel {
     turns.push_front(turn);
     while (turns.size() > turns_max || Bytes() > bytes_max) Leave(turns.size() > turns_max);
   }
-  // The least recently used of a tenant that no other has more than.
+  // The least recently used of a tenant that none of its holder has more than, of a holder that no
+  // other has more than.
   void Leave(bool by_number) {
-    std::map<std::string, size_t> held;
-    size_t most = 0;
+    std::map<std::string, size_t> of_holder;
+    std::map<std::pair<std::string, std::string>, size_t> of_tenant;
     for (const Turn& turn : turns) {
-      size_t& of_tenant = held[turn.tenant];
-      of_tenant += by_number ? 1 : turn.bytes;
-      most = std::max(most, of_tenant);
+      of_holder[turn.holder] += by_number ? 1 : turn.bytes;
+      of_tenant[{turn.holder, turn.tenant}] += by_number ? 1 : turn.bytes;
     }
+    const auto held = [&](const Turn& turn) {
+      return std::pair(of_holder[turn.holder], of_tenant[{turn.holder, turn.tenant}]);
+    };
+    std::pair<size_t, size_t> most;
+    for (const Turn& turn : turns) most = std::max(most, held(turn));
     const auto leaves = std::find_if(turns.rbegin(), turns.rend(),
-                                     [&](const Turn& turn) { return held[turn.tenant] == most; });
+                                     [&](const Turn& turn) { return held(turn) == most; });
     turns.erase(std::prev(leaves.base()));
   }
   bool Use(const std::string& id, const std::string& tenant) {
@@ -324,8 +329,8 @@ TEST(ResponseStoreProperty, KeepsWhatAListWouldKeep) {
         case 0:
         case 1: {
           ResponseStore::Turn turn{tenant, std::make_shared<const std::string>(random() % 60, 'b'),
-                                   messages, 1};
-          model.Put({id, tenant, turn.bytes()});
+                                   messages, 1, absl::StrCat("h", random() % 3)};
+          model.Put({id, tenant, turn.holder, turn.bytes()});
           store.Put(id, std::move(turn));
           break;
         }

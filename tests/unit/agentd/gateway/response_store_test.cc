@@ -5,9 +5,13 @@
 namespace macrame::agentd {
 namespace {
 
-ResponseStore::Turn Turn(const std::string& tenant, size_t bytes) {
-  return {tenant, std::make_shared<const std::string>(bytes - tenant.size(), 'b'),
-          std::make_shared<const std::string>()};
+// `bytes` in all.
+ResponseStore::Turn Turn(const std::string& tenant, size_t bytes, const std::string& holder = "") {
+  const size_t of_names = tenant.size() + holder.size();
+  return {.tenant = tenant,
+          .body = std::make_shared<const std::string>(bytes - of_names, 'b'),
+          .messages = std::make_shared<const std::string>(),
+          .holder = holder};
 }
 
 TEST(ResponseStore, TheLeastRecentlyUsedLeaves) {
@@ -49,6 +53,22 @@ TEST(ResponseStore, WhatIsShortDecidesWhoHasMost) {
   store.Put("more", Turn("few", 30));
   EXPECT_EQ(store.Find("large", "few"), nullptr);
   EXPECT_NE(store.Find("2", "many"), nullptr);
+}
+
+// Where no keys are asked for, a client at one address may send any number of them.
+TEST(ResponseStore, AHolderOfManyTenantsDrivesNobodyOut) {
+  ResponseStore by_number(4, 1000);
+  ResponseStore by_bytes(1000, 80);
+  for (ResponseStore* store : {&by_number, &by_bytes}) {
+    store->Put("a", Turn("modest", 20, "near"));
+    store->Put("b", Turn("modest", 20, "near"));
+    for (const char* key : {"1", "2", "3", "4", "5"}) store->Put(key, Turn(key, 20, "far"));
+    EXPECT_NE(store->Find("a", "modest"), nullptr) << "each of the many has less";
+    EXPECT_NE(store->Find("b", "modest"), nullptr);
+    EXPECT_EQ(store->Find("3", "3"), nullptr);
+    EXPECT_NE(store->Find("5", "5"), nullptr);
+    EXPECT_EQ(store->turns(), 4u);
+  }
 }
 
 TEST(ResponseStore, BytesAreBounded) {

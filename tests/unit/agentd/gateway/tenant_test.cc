@@ -65,6 +65,17 @@ TEST(Tenant, WhereNoKeysAreAskedForTurnsAreTakenByAddress) {
   EXPECT_NE(Of("a").cache_salt(), Of("b").cache_salt()) << "prefixes stay apart";
 }
 
+// What the gateway keeps for a client is of its address then, under whatever key; of a tenant that
+// is known it is the tenant's.
+TEST(Tenant, WhereNoKeysAreAskedForRoomIsTakenByAddress) {
+  EXPECT_EQ(AskerOfText("a", "10.0.0.7").holder, AskerOfText("b", "10.0.0.7").holder);
+  EXPECT_NE(AskerOfText("a", "10.0.0.7").holder, AskerOfText("a", "10.0.0.8").holder);
+  EXPECT_NE(AskerOfText("a", "10.0.0.7").tenant, AskerOfText("b", "10.0.0.7").tenant);
+  EXPECT_EQ(AskerOfKey("law", "1").holder, AskerOfKey("law", "2").holder);
+  EXPECT_NE(AskerOfKey("law", "1").holder, AskerOfKey("art", "1").holder);
+  EXPECT_NE(AskerOfKey("", "1").holder, AskerOfKey("", "2").holder);
+}
+
 TEST(Tenant, WhatGoesOnIsShortAndHoldsNoKey) {
   const std::string key(5000, 'k');
   const v1::GenerateRequest request = Of(key, R"(,"user":")" + std::string(5000, 'u') + R"(")");
