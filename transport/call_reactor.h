@@ -27,7 +27,6 @@ namespace macrame::transport {
 class CallReactor : public grpc::ServerGenericBidiReactor,
                     public std::enable_shared_from_this<CallReactor> {
  public:
-  using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
   using Deliver = std::function<void(std::shared_ptr<CallReactor>, const grpc::ByteBuffer&)>;
 
   CallReactor(Dispatcher& dispatcher, std::shared_ptr<CallPlaces> places)

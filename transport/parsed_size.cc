@@ -47,7 +47,7 @@ class Count {
   // False: it is no message, or is_over().
   bool Message(const Descriptor& type, size_t size) {
     Take(BytesOf(type));
-    return Part(&type, size, 0);
+    return Part(type, size, 0);
   }
   bool is_over() const { return taken_ > kParsedBytesMax; }
   size_t taken() const { return taken_; }
@@ -57,6 +57,7 @@ class Count {
   struct Owner {
     const Descriptor* type;  // null where nothing of it is known
     int group;               // its number, where it ends with one; 0: with its bytes
+    int depth;               // 0: the message itself
     bool has_unknown = false;
   };
 
@@ -79,32 +80,21 @@ class Count {
     return at->second;
   }
 
-  bool Has(size_t size) const {
-    const int left = in_.BytesUntilLimit();
-    return left < 0 ? depth_ == 0 : size <= static_cast<size_t>(left);
-  }
-  bool Part(const Descriptor* type, size_t size, int group) {
-    if (!Has(size)) return false;
+  bool Part(const Descriptor& type, size_t size, int depth) {
     const auto limit = in_.PushLimit(static_cast<int>(size));
-    const bool is_whole = Fields(Owner{type, group});
+    const bool is_whole = Fields(Owner{&type, 0, depth});
     in_.PopLimit(limit);
     return is_whole;
   }
   bool Fields(Owner owner) {
-    if (++depth_ > kDepthMax + 1) return false;
+    if (owner.depth > kDepthMax) return false;
     while (!is_over()) {
       const uint32_t tag = in_.ReadTag();
-      if (tag == 0) {
-        --depth_;
-        return owner.group == 0 && in_.ConsumedEntireMessage();
-      }
+      if (tag == 0) return owner.group == 0 && in_.ConsumedEntireMessage();
       const int number = WireFormatLite::GetTagFieldNumber(tag);
       const auto wire = WireFormatLite::GetTagWireType(tag);
       if (number == 0) return false;
-      if (wire == WireFormatLite::WIRETYPE_END_GROUP) {
-        --depth_;
-        return number == owner.group;
-      }
+      if (wire == WireFormatLite::WIRETYPE_END_GROUP) return number == owner.group;
       const FieldDescriptor* field =
           owner.type != nullptr ? owner.type->FindFieldByNumber(number) : nullptr;
       if (!Field(owner, field, wire, number)) return false;
@@ -128,7 +118,7 @@ class Count {
       case WireFormatLite::WIRETYPE_START_GROUP:
         TakeUnknown(owner);
         Take(sizeof(google::protobuf::UnknownFieldSet) + kAllocationBytes);
-        return Fields(Owner{nullptr, number});
+        return Fields(Owner{nullptr, number, owner.depth + 1});
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
         return Delimited(owner, field);
       default:
@@ -143,11 +133,12 @@ class Count {
   }
   bool Delimited(Owner& owner, const FieldDescriptor* field) {
     uint32_t length = 0;
-    if (!in_.ReadVarint32(&length) || !Has(length)) return false;
+    if (!in_.ReadVarint32(&length)) return false;
+    if (length > static_cast<uint32_t>(in_.BytesUntilLimit())) return false;
     if (field != nullptr && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       const Descriptor& type = *field->message_type();
       Take(field->is_map() ? kMapEntryBytes : kPlaceBytes + BytesOf(type));
-      return Part(&type, length, 0);
+      return Part(type, length, owner.depth + 1);
     }
     if (field != nullptr && field->is_repeated() && IsNumber(*field)) {
       return Numbers(*field, length);
@@ -187,7 +178,6 @@ class Count {
   google::protobuf::io::CodedInputStream in_;
   std::unordered_map<const Descriptor*, size_t> sizes_;
   size_t taken_ = 0;
-  int depth_ = 0;
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 #pragma once
 
 // How much memory a message takes once it is parsed, told from its bytes alone: an empty part of
-// two bytes becomes an object of some hundred, so that a request of 8 MiB may ask for a gigabyte.
-// Internal to transport/. Any thread.
+// two bytes becomes an object of some hundred bytes, so that 8 MiB of empty messages of a chat took
+// 416 MiB (Protobuf 3.21). Internal to transport/. Any thread.
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/zero_copy_stream.h>

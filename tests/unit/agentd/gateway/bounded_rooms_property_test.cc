@@ -459,7 +459,8 @@ Shape ShapeOf(const nlohmann::json& value) {
 }
 
 nlohmann::json SomeJson(std::mt19937_64& random, int deep) {
-  static const char* const kTexts[] = {"{", "[[[", "\"", "\\", "a:b", "}]", "\\\"{", "\n", "é", ""};
+  static const char* const kTexts[] = {"{",  "[[[",   "\"", "\\",     "a:b",
+                                       "}]", "\\\"{", "\n", "\u00e9", ""};
   switch (deep <= 0 ? random() % 3 : random() % 6) {
     case 0:
       return kTexts[random() % std::size(kTexts)];
