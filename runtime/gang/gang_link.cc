@@ -177,8 +177,8 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
 absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place,
                                  WireType wire_type) {
   const std::chrono::milliseconds limit(spec.connect_timeout_ms());
-  const auto listener = bound_.step >= 0 ? StreamSocket::ListenAt(std::exchange(bound_.step, -1))
-                                         : StreamSocket::Listen(spec.step_address());
+  auto listener = bound_.step >= 0 ? StreamSocket::ListenAt(std::exchange(bound_.step, -1))
+                                   : StreamSocket::Listen(spec.step_address());
   if (!listener.ok()) return listener.status();
   auto leader = StepLeader::Gather(*listener, place, limit, SystemRandomBytes);
   if (!leader.ok()) return leader.status();
@@ -191,6 +191,7 @@ absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& pl
   auto lines = GatherRanks(*listener, place, GangChannel::kWatch, limit, SystemRandomBytes);
   if (!lines.ok()) return lines.status();
   watch_lines_ = *std::move(lines);
+  step_listener_ = *std::move(listener);
   return absl::OkStatus();
 }
 
@@ -210,11 +211,9 @@ absl::Status GangLink::MeetRankZero(const v1::LaunchSpec& spec, const GangPlace&
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& spec,
-                                                         WireType wire_type,
-                                                         const PhaseCallback& on_phase,
-                                                         transport::WireObserver* observer,
-                                                         const BoundSockets& bound) {
+absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(
+    const v1::LaunchSpec& spec, WireType wire_type, const PhaseCallback& on_phase,
+    transport::WireObserver* observer, const BoundSockets& bound, const JacclLibrary& jaccl) {
   std::unique_ptr<GangLink> link(new GangLink);
   link->bound_ = bound;
   link->wire_type_ = DtypeOf(wire_type);
@@ -231,7 +230,8 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
   absl::Status status =
       spec.rank() == 0 ? link->MeetRanks(spec, place, wire_type) : link->MeetRankZero(spec, place);
   if (!status.ok()) return status;
-  status = link->FormGroup(spec, on_phase);
+  status = link->FormGroup(spec, on_phase, jaccl);
+  link->step_listener_.Close();
   if (!status.ok()) return status;
   on_phase("first_collective");
   status = link->Prove(spec, own->slices());
@@ -256,13 +256,18 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSp
   const GangPlace place = GangPlaceOf(spec);
   const absl::Status met = spec.rank() == 0 ? link->MeetRanks(spec, place, WireType::kFloat32)
                                             : link->MeetRankZero(spec, place);
+  link->step_listener_.Close();
   if (!met.ok()) return met;
   return link;
 }
 
-absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
+absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase,
+                                 const JacclLibrary& jaccl) {
   const Backend backend = BackendNamed(spec.backend());
-  if (backend == Backend::kJaccl) return FormJaccl(spec);
+  if (backend == Backend::kJaccl) {
+    on_phase("queue_pair");
+    return FormJaccl(spec, jaccl);
+  }
   return backend == Backend::kVerbs ? FormVerbs(spec, on_phase) : FormTcp(spec);
 }
 
@@ -340,26 +345,72 @@ absl::Status GangLink::MeetForLibrary(const v1::LaunchSpec& spec) {
 
 void GangLink::FreeRingAddress() { StreamSocket(std::exchange(bound_.ring, -1)).Close(); }
 
-// MLX's own, started with the environment that it documents.
-absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
-  const absl::Status met = MeetForLibrary(spec);
-  if (!met.ok()) return met;
+absl::StatusOr<SideChannel> GangLink::MeetBeside(const v1::LaunchSpec& spec) {
+  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
+  const GangPlace place = GangPlaceOf(spec);
+  if (spec.rank() == 0) {
+    auto lines = GatherRanks(step_listener_, place, GangChannel::kSide, limit, SystemRandomBytes);
+    if (!lines.ok()) return lines.status();
+    return SideChannel(0, *std::move(lines), limit);
+  }
+  std::vector<transport::SealedSocket> lines(1);
+  auto line =
+      JoinRankZero(spec.step_address(), place, GangChannel::kSide, limit, SystemRandomBytes);
+  if (!line.ok()) return line.status();
+  lines[0] = *std::move(line);
+  return SideChannel(spec.rank(), std::move(lines), limit);
+}
+
+JacclLibrary JacclOfMlx() {
+  return {[](mx::distributed::AllGatherFactory factory) {
+            return mx::distributed::init(/*strict=*/true, NameOf(Backend::kJaccl),
+                                         std::move(factory));
+          },
+          mx::distributed::clear_backends};
+}
+
+// MLX's own. What it reads of the environment is set here, so that nothing of a user's counts; its
+// ranks meet over the gang's lines (AllGatherFactory) and at no port.
+absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary& jaccl) {
+  FreeRingAddress();
+  auto beside = MeetBeside(spec);
+  if (!beside.ok()) return beside.status();
+  const auto side = std::make_shared<SideChannel>(*std::move(beside));
   const PrivateFile matrix(DeviceMatrixOf(spec));
   if (!matrix.ok()) return absl::InternalError("the device matrix can't be written");
-  setenv("MLX_RANK", std::to_string(spec.rank()).c_str(), 1);
-  setenv("MLX_IBV_DEVICES", matrix.path().c_str(), 1);
-  setenv("MLX_JACCL_COORDINATOR", spec.rendezvous_address().c_str(), 1);
-  if (IsRing(spec)) setenv("MLX_JACCL_RING", "1", 1);
+  // jaccl looks for each under two names, for the first of them first.
+  for (const std::string prefix : {"JACCL_", "MLX_"}) {
+    setenv((prefix + "RANK").c_str(), std::to_string(spec.rank()).c_str(), 1);
+    setenv((prefix + "IBV_DEVICES").c_str(), matrix.path().c_str(), 1);
+  }
+  for (const char* name : {"JACCL_COORDINATOR", "MLX_JACCL_COORDINATOR"}) unsetenv(name);
+  for (const char* name : {"JACCL_RING", "MLX_JACCL_RING"}) {
+    IsRing(spec) ? setenv(name, "1", 1) : unsetenv(name);
+  }
+  const auto all_gather = [side, world = spec.world_size()](const char* own, char* all,
+                                                            size_t bytes) {
+    const absl::Status gathered = side->AllGather({own, bytes}, {all, bytes * world});
+    if (!gathered.ok()) throw std::runtime_error(ReasonOf(gathered).message());
+  };
   try {
-    group_ = mx::distributed::init(/*strict=*/true, NameOf(Backend::kJaccl));
+    group_ = jaccl.form([&](int, int) { return all_gather; });
   } catch (const std::exception& error) {
     return ReasonStatus(
         absl::StatusCode::kUnavailable, reasons::kConnectFailed,
         absl::StrCat("rank ", spec.rank(), " could not form the jaccl group: ", error.what()));
   }
+  forget_jaccl_ = jaccl.forget;
   backend_ = Backend::kJaccl;
   return absl::OkStatus();
 }
+
+void GangLink::LeaveGroup() {
+  if (!forget_jaccl_) return;
+  group_.reset();
+  std::exchange(forget_jaccl_, nullptr)();
+}
+
+GangLink::~GangLink() { LeaveGroup(); }
 
 // Every stage's slices, one rank's after the other's, from the first to the last.
 bool MakeWholes(const std::vector<SliceRange>& slices, size_t tp) {
@@ -414,8 +465,39 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
     slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]),
                        std::abs(static_cast<int>(of[3])), of[3] < 0});
   }
-  if (MakeWholes(slices_, spec.tp())) return absl::OkStatus();
+  if (MakeWholes(slices_, spec.tp())) return ProveSizes(spec);
   return wrong("the slices that the launch specs of all ranks give do not make a whole");
+}
+
+// Larger sums go other ways than small ones: in larger frames, which two releases of macOS cut
+// differently, or scattered over the ranks and gathered again.
+absl::Status GangLink::ProveSizes(const v1::LaunchSpec& spec) {
+  constexpr int kPeriod = 251;  // of what is added; prime, so that it fits no frame
+  const auto ranks = static_cast<float>(spec.world_size());
+  for (const int bytes : {64 << 10, 1 << 20}) {
+    const int count = bytes / static_cast<int>(sizeof(float));
+    std::vector<float> share(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) share[i] = static_cast<float>(i % kPeriod * (spec.rank() + 1));
+    int wrong = 0;
+    try {
+      mx::array sum = mx::distributed::all_sum(mx::array(share.data(), {count}), *group_);
+      sum.eval();
+      const float* of = sum.data<float>();
+      for (int i = 0; i < count; ++i) {
+        if (of[i] != static_cast<float>(i % kPeriod) * ranks * (ranks + 1) / 2) ++wrong;
+      }
+    } catch (const std::exception& error) {
+      return ReasonStatus(
+          absl::StatusCode::kUnavailable, reasons::kConnectFailed,
+          absl::StrCat("rank ", spec.rank(), ", a sum of ", bytes >> 10, " KiB: ", error.what()));
+    }
+    if (wrong == 0) continue;
+    return ReasonStatus(
+        absl::StatusCode::kUnavailable, reasons::kGroupMismatch,
+        absl::StrCat("rank ", spec.rank(), ": a sum of ", bytes >> 10, " KiB over ",
+                     NameOf(backend_), " has ", wrong, " of ", count, " numbers wrong"));
+  }
+  return absl::OkStatus();
 }
 
 transport::WireStats GangLink::Stats() const {

@@ -2,7 +2,7 @@
 
 // What ties this rank to its gang: the step channel and a collective group, or nothing at all when
 // the gang is one rank. The group is formed only after every rank has joined the step channel, so
-// that nobody waits in it alone, and proven by a first collective that holds every rank's share.
+// that nobody waits in it alone, and proven by first collectives that hold every rank's share.
 
 #include <chrono>
 #include <functional>
@@ -16,6 +16,7 @@
 #include "macrame/v1/rank.pb.h"
 #include "mlx/mlx.h"
 #include "proto/backends.h"
+#include "runtime/gang/side_channel.h"
 #include "runtime/gang/step_channel.h"
 #include "runtime/model/weights/weight_needs.h"
 #include "transport/collectives/observed_wire.h"
@@ -38,6 +39,13 @@ struct BoundSockets {
   int step = -1;  // rank 0 only
 };
 
+// What forms MLX's own group over RDMA, and lets go of it.
+struct JacclLibrary {
+  std::function<mlx::core::distributed::Group(mlx::core::distributed::AllGatherFactory)> form;
+  std::function<void()> forget;
+};
+JacclLibrary JacclOfMlx();
+
 class GangLink {
  public:
   // "rendezvous", "queue_pair", "first_collective".
@@ -52,7 +60,9 @@ class GangLink {
                                                         WireType wire_type,
                                                         const PhaseCallback& on_phase,
                                                         transport::WireObserver* observer = nullptr,
-                                                        const BoundSockets& bound = {});
+                                                        const BoundSockets& bound = {},
+                                                        const JacclLibrary& jaccl = JacclOfMlx());
+  ~GangLink();
 
   // The same without a group: the step channel alone, for an engine that sees to its own over
   // `backend`, which is told of as the gang's. The ring's address is the engine's to bind.
@@ -102,6 +112,11 @@ class GangLink {
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
   absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
 
+  // Engine thread, when no collective is under way and none will follow: gives back what jaccl's
+  // group holds of the RDMA devices. A Mac has 11 protection domains a device, and keeps those of a
+  // process that ended without that.
+  void LeaveGroup();
+
   // Any thread: wakes whoever waits on the step channel. A collective that is under way ends by its
   // own limit: an error in it would take the process with it.
   void ShutDown();
@@ -109,24 +124,29 @@ class GangLink {
  private:
   GangLink() = default;
   transport::WireStats Stats() const;
-  absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase,
+                         const JacclLibrary& jaccl);
   absl::Status MeetRankZero(const v1::LaunchSpec& spec, const GangPlace& place);
   absl::Status MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place, WireType wire_type);
   absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
   absl::Status FormTcp(const v1::LaunchSpec& spec);
   void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire, Topology topology);
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
-  absl::Status FormJaccl(const v1::LaunchSpec& spec);
+  absl::Status FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary& jaccl);
+  absl::StatusOr<SideChannel> MeetBeside(const v1::LaunchSpec& spec);
   absl::Status Prove(const v1::LaunchSpec& spec, const SliceRange& own);
+  absl::Status ProveSizes(const v1::LaunchSpec& spec);
 
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
   std::vector<transport::SealedSocket> watch_lines_;
+  transport::StreamSocket step_listener_;  // rank 0, while the gang is being formed
   BoundSockets bound_;
   transport::WireObserver* observer_ = nullptr;
   std::optional<transport::MlxGroup> own_group_;
   std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks
   std::optional<mlx::core::distributed::Group> group_;
+  std::function<void()> forget_jaccl_;  // while there is a group of jaccl's
   mlx::core::Dtype wire_type_ = mlx::core::float32;
   std::vector<SliceRange> slices_{SliceRange()};
   uint32_t rank_ = 0;

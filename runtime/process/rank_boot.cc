@@ -355,7 +355,10 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
 
   phase(v1::RANK_PHASE_LOADING);
   status = LoadWeights(spec, *place, *files, draft, watchdog, options, *rank);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    rank->link->LeaveGroup();  // others may hold the link until the process ends
+    return status;
+  }
   phase(v1::RANK_PHASE_WARMING_UP);
   if (on_gpu) status = Prove(spec, ProofKind::kDevice, *place, *files, watchdog, *rank);
   if (!status.ok()) return status;

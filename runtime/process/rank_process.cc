@@ -150,6 +150,8 @@ void RankProcess::RunEngine() {
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
   }
   if (!status.ok() && !stopping_) Fail(status);
+  // Here nothing is under way any more; an engine that hangs does not come here.
+  if (rank_ != nullptr) rank_->link->LeaveGroup();
   dispatcher_.Post([this] {
     service_.SetPhase(v1::RANK_PHASE_STOPPED);
     dispatcher_.Stop();

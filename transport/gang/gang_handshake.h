@@ -27,7 +27,7 @@
 namespace macrame::transport {
 
 // What a connection is for: one that was made for one use is not taken for another.
-enum class GangChannel : uint8_t { kSteps = 1, kWatch = 2, kGroup = 3, kRendezvous = 4 };
+enum class GangChannel : uint8_t { kSteps = 1, kWatch = 2, kGroup = 3, kRendezvous = 4, kSide = 5 };
 
 // Who this process is. `secret` has 32 bytes and is new for each epoch.
 struct GangMember {

@@ -1,0 +1,226 @@
+// A gang over jaccl, with a stand-in for MLX's group: forming it over the gang's own lines, proving
+// it, and letting go of it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/distributed/distributed_impl.h"
+#include "proto/reasons.h"
+#include "runtime/gang/gang_link.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+using testing::Each;
+using testing::HasSubstr;
+using transport::StreamSocket;
+
+// What the ranks of one process share in the place of cables.
+struct Wire {
+  explicit Wire(uint32_t world) : parts(world), arrived(world) {}
+  std::vector<std::vector<float>> parts;
+  std::barrier<> arrived;
+  size_t damaged_from = SIZE_MAX;  // sums of so many bytes and more lack the last rank's share
+};
+
+// Sums floats as jaccl's group does, on a stream of its own, where MLX would have one process each.
+class StandInGroup : public mx::distributed::detail::GroupImpl {
+ public:
+  StandInGroup(std::shared_ptr<Wire> wire, int rank)
+      : wire_(std::move(wire)), rank_(rank), stream_(mx::new_stream(mx::Device::cpu)) {}
+
+  mx::Stream communication_stream(mx::StreamOrDevice) override { return stream_; }
+  int rank() override { return rank_; }
+  int size() override { return static_cast<int>(wire_->parts.size()); }
+  void all_sum(const mx::array& in, mx::array& out, mx::Stream stream) override {
+    auto& encoder = mx::cpu::get_command_encoder(stream);
+    encoder.set_input_array(in);
+    encoder.set_output_array(out);
+    encoder.dispatch([this, from = in.data<float>(), to = out.data<float>(), count = in.size()] {
+      wire_->parts[rank_].assign(from, from + count);
+      wire_->arrived.arrive_and_wait();
+      const bool is_damaged = count * sizeof(float) >= wire_->damaged_from;
+      std::vector<float> sum(count, 0);
+      for (size_t part = 0; part + (is_damaged ? 1 : 0) < wire_->parts.size(); ++part) {
+        for (size_t i = 0; i < count; ++i) sum[i] += wire_->parts[part][i];
+      }
+      wire_->arrived.arrive_and_wait();
+      std::ranges::copy(sum, to);
+    });
+  }
+  std::shared_ptr<GroupImpl> split(int, int) override { return nullptr; }
+  void all_gather(const mx::array&, mx::array&, mx::Stream) override {}
+  void send(const mx::array&, int, mx::Stream) override {}
+  void recv(mx::array&, int, mx::Stream) override {}
+  void all_max(const mx::array&, mx::array&, mx::Stream) override {}
+  void all_min(const mx::array&, mx::array&, mx::Stream) override {}
+  void sum_scatter(const mx::array&, mx::array&, mx::Stream) override {}
+
+ private:
+  const std::shared_ptr<Wire> wire_;
+  const int rank_;
+  const mx::Stream stream_;
+};
+
+// Ranks as threads. `form` makes one's group; its first words come over the side channel.
+struct JacclGang {
+  explicit JacclGang(uint32_t world)
+      : wire(std::make_shared<Wire>(world)), kept(world), cached(world) {
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      v1::LaunchSpec spec;
+      spec.set_rank(rank);
+      spec.set_world_size(world);
+      spec.set_tp(world);
+      spec.set_pp(1);
+      spec.set_backend(NameOf(Backend::kJaccl));
+      spec.set_backend_topology(NameOf(Topology::kMesh));
+      for (uint32_t i = 0; i < world; ++i)
+        spec.add_ring_addresses(absl::StrCat("10.0.0.", i, ":1"));
+      spec.mutable_assignment()->set_tp_rank(rank);
+      spec.mutable_assignment()->set_layer_end(10);
+      spec.set_gang_secret(std::string(32, 's'));
+      spec.set_connect_timeout_ms(5000);
+      spec.set_step_address(absl::StrCat("127.0.0.1:", step.LocalPort()));
+      specs.push_back(spec);
+    }
+    told.resize(world);
+    forgotten.resize(world, 0);
+  }
+
+  JacclLibrary Library(uint32_t rank) {
+    return {[this, rank](const mx::distributed::AllGatherFactory& factory) {
+              const auto world = static_cast<int>(specs.size());
+              std::string all(static_cast<size_t>(world) * 3, '?');
+              factory(static_cast<int>(rank), world)(absl::StrCat("qp", rank).c_str(), all.data(),
+                                                     3);
+              told[rank] = all;
+              const auto group = std::make_shared<StandInGroup>(wire, static_cast<int>(rank));
+              kept[rank] = group;
+              cached[rank] = group;
+              return mx::distributed::Group(group);
+            },
+            [this, rank] {
+              ++forgotten[rank];
+              cached[rank] = nullptr;
+            }};
+  }
+
+  std::vector<absl::StatusOr<std::unique_ptr<GangLink>>> Form() {
+    std::vector<absl::StatusOr<std::unique_ptr<GangLink>>> links(specs.size());
+    std::vector<std::thread> ranks;
+    for (uint32_t rank = 0; rank < specs.size(); ++rank) {
+      BoundSockets bound;
+      if (rank == 0) bound.step = step.Release();
+      ranks.emplace_back([this, rank, bound, &links] {
+        links[rank] = GangLink::Form(
+            specs[rank], WireType::kFloat32, [](const std::string&) {}, nullptr, bound,
+            Library(rank));
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    return links;
+  }
+
+  StreamSocket step = StreamSocket::Listen("127.0.0.1:0").value();
+  std::shared_ptr<Wire> wire;
+  std::vector<v1::LaunchSpec> specs;
+  std::vector<std::string> told;
+  std::vector<int> forgotten;
+  std::vector<std::weak_ptr<StandInGroup>> kept;
+  std::vector<std::shared_ptr<StandInGroup>> cached;  // MLX keeps each until it is told to forget
+};
+
+TEST(JacclGroup, RanksTellEachOtherTheirQueuePairsOverTheGangsLines) {
+  for (const uint32_t world : {2U, 3U}) {
+    JacclGang gang(world);
+    const auto links = gang.Form();
+    for (const auto& link : links) {
+      ASSERT_TRUE(link.ok()) << link.status();
+      EXPECT_EQ((*link)->backend(), Backend::kJaccl);
+      EXPECT_EQ((*link)->group_size(), world);
+      EXPECT_FALSE((*link)->single());
+      EXPECT_EQ((*link)->own_group(), nullptr);
+    }
+    EXPECT_THAT(gang.told, Each(world == 2 ? "qp0qp1" : "qp0qp1qp2"));
+  }
+}
+
+TEST(JacclGroup, NothingOfAUsersEnvironmentCounts) {
+  for (const char* name : {"JACCL_RING", "MLX_JACCL_RING", "JACCL_COORDINATOR", "JACCL_RANK"}) {
+    setenv(name, "99", 1);
+  }
+  ASSERT_TRUE(JacclGang(2).Form()[0].ok());
+  for (const char* name : {"JACCL_RING", "MLX_JACCL_RING", "JACCL_COORDINATOR"}) {
+    EXPECT_EQ(getenv(name), nullptr) << name;
+  }
+  EXPECT_STRNE(getenv("JACCL_RANK"), "99");
+  JacclGang ring(3);
+  for (v1::LaunchSpec& spec : ring.specs) spec.set_backend_topology(NameOf(Topology::kRing));
+  ASSERT_TRUE(ring.Form()[0].ok());
+  EXPECT_STREQ(getenv("JACCL_RING"), "1");
+}
+
+// macOS before and after 26.3 cut messages of 64 KiB differently; smaller ones are whole.
+TEST(JacclGroup, ThatAddsWronglyOnlyAtSomeSizeIsRefused) {
+  for (const size_t from : {size_t{1}, size_t{64} << 10, size_t{1} << 20}) {
+    JacclGang gang(2);
+    gang.wire->damaged_from = from;
+    const auto links = gang.Form();
+    for (const auto& link : links) {
+      EXPECT_EQ(ReasonOf(link.status()).code(), reasons::kGroupMismatch) << from;
+    }
+    if (from > 1) {
+      EXPECT_THAT(ReasonOf(links[0].status()).message(),
+                  HasSubstr(absl::StrCat("a sum of ", from >> 10, " KiB over jaccl")));
+    }
+    EXPECT_THAT(gang.cached, Each(nullptr)) << "what is refused holds no device";
+  }
+}
+
+TEST(JacclGroup, IsGivenBackOnceWhenItsRankLeavesOrGoes) {
+  JacclGang gang(2);
+  auto links = gang.Form();
+  ASSERT_TRUE(links[0].ok() && links[1].ok());
+  EXPECT_FALSE(gang.kept[0].expired());
+  (*links[0])->LeaveGroup();
+  EXPECT_TRUE(gang.kept[0].expired());
+  (*links[0])->LeaveGroup();
+  links.clear();
+  EXPECT_TRUE(gang.kept[1].expired());
+  EXPECT_THAT(gang.forgotten, Each(1));
+}
+
+TEST(JacclGroup, WhoFormsNoneNamesWhatTheLibrarySays) {
+  JacclGang gang(2);
+  auto form = [&](uint32_t rank, const BoundSockets& bound) {
+    return GangLink::Form(
+        gang.specs[rank], WireType::kFloat32, [](const std::string&) {}, nullptr, bound,
+        {[](const mx::distributed::AllGatherFactory&) -> mx::distributed::Group {
+           throw std::runtime_error("[jaccl] Couldn't allocate protection domain");
+         },
+         [] { ADD_FAILURE() << "there is nothing to give back"; }});
+  };
+  std::thread other([&] { EXPECT_FALSE(form(1, {}).ok()); });
+  BoundSockets bound;
+  bound.step = gang.step.Release();
+  const auto link = form(0, bound);
+  other.join();
+  EXPECT_EQ(ReasonOf(link.status()).code(), reasons::kConnectFailed);
+  EXPECT_THAT(ReasonOf(link.status()).message(),
+              HasSubstr("rank 0 could not form the jaccl group: [jaccl] Couldn't allocate"));
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
