@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "mlx/distributed/distributed_impl.h"
+#include "mlx/scheduler.h"
 #include "proto/reasons.h"
 #include "runtime/gang/rendezvous.h"
 #include "transport/collectives/part_wire.h"
@@ -35,7 +39,8 @@ absl::Status BadSpec(std::string message) {
 class PrivateFile {
  public:
   explicit PrivateFile(const std::string& text) {
-    std::string path = (std::filesystem::temp_directory_path() / "macrame-devices-").string();
+    std::error_code none;
+    std::string path = (std::filesystem::temp_directory_path(none) / "macrame-devices-").string();
     path.append(6, 'X');  // what mkstemp replaces
     const int fd = mkstemp(path.data());
     if (fd < 0) return;
@@ -59,6 +64,14 @@ std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
   return spec.collective_timeout_ms() == 0
              ? kCollectiveTimeoutDefault
              : std::chrono::milliseconds(spec.collective_timeout_ms());
+}
+
+// A row for each rank, with a cell for each.
+bool IsSquare(const google::protobuf::RepeatedPtrField<v1::DeviceRow>& matrix, uint32_t size) {
+  return matrix.size() == static_cast<int>(size) &&
+         std::ranges::all_of(matrix, [&](const v1::DeviceRow& row) {
+           return row.cells_size() == static_cast<int>(size);
+         });
 }
 
 void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse& response) {
@@ -124,6 +137,10 @@ mx::Dtype DtypeOf(WireType type) {
 }
 
 constexpr uint32_t kSlicesMax = 65536;
+// For ranks that have met already to meet once more, and for each piece that one tells.
+constexpr std::chrono::milliseconds kBesideLimit{5000};
+// For what is queued on a group's stream, when nothing more is awaited of it.
+constexpr std::chrono::milliseconds kLeaveLimit{300};
 
 bool IsRing(const v1::LaunchSpec& spec) {
   return TopologyNamed(spec.backend_topology()) == Topology::kRing;
@@ -311,8 +328,7 @@ absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
 
 absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
   const int rank = static_cast<int>(spec.rank());
-  if (rank >= spec.device_matrix_size() ||
-      spec.device_matrix(rank).cells_size() != static_cast<int>(spec.world_size())) {
+  if (!IsSquare(spec.device_matrix(), spec.world_size())) {
     return BadSpec("the device matrix is not of the gang's size");
   }
   auto side = ConnectTcp(spec);
@@ -346,7 +362,9 @@ absl::Status GangLink::MeetForLibrary(const v1::LaunchSpec& spec) {
 void GangLink::FreeRingAddress() { StreamSocket(std::exchange(bound_.ring, -1)).Close(); }
 
 absl::StatusOr<SideChannel> GangLink::MeetBeside(const v1::LaunchSpec& spec) {
-  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
+  // All ranks are there: none may take as long again.
+  const std::chrono::milliseconds limit =
+      std::min(kBesideLimit, std::chrono::milliseconds(spec.connect_timeout_ms()));
   const GangPlace place = GangPlaceOf(spec);
   if (spec.rank() == 0) {
     auto lines = GatherRanks(step_listener_, place, GangChannel::kSide, limit, SystemRandomBytes);
@@ -362,7 +380,8 @@ absl::StatusOr<SideChannel> GangLink::MeetBeside(const v1::LaunchSpec& spec) {
 }
 
 JacclLibrary JacclOfMlx() {
-  return {[](mx::distributed::AllGatherFactory factory) {
+  return {[] { return mx::distributed::is_available(NameOf(Backend::kJaccl)); },
+          [](mx::distributed::AllGatherFactory factory) {
             return mx::distributed::init(/*strict=*/true, NameOf(Backend::kJaccl),
                                          std::move(factory));
           },
@@ -372,6 +391,15 @@ JacclLibrary JacclOfMlx() {
 // MLX's own. What it reads of the environment is set here, so that nothing of a user's counts; its
 // ranks meet over the gang's lines (AllGatherFactory) and at no port.
 absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary& jaccl) {
+  const uint32_t world = spec.world_size();
+  // jaccl makes its buffers as large as the matrix says.
+  if (!IsSquare(spec.device_matrix(), world)) {
+    return BadSpec("the device matrix is not of the gang's size");
+  }
+  if (!jaccl.is_available()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kTransportUnavailable,
+                        absl::StrCat("rank ", spec.rank(), ": this machine's MLX has no jaccl"));
+  }
   FreeRingAddress();
   auto beside = MeetBeside(spec);
   if (!beside.ok()) return beside.status();
@@ -387,13 +415,15 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary&
   for (const char* name : {"JACCL_RING", "MLX_JACCL_RING"}) {
     IsRing(spec) ? setenv(name, "1", 1) : unsetenv(name);
   }
-  const auto all_gather = [side, world = spec.world_size()](const char* own, char* all,
-                                                            size_t bytes) {
+  const auto all_gather = [side, world](const char* own, char* all, size_t bytes) {
     const absl::Status gathered = side->AllGather({own, bytes}, {all, bytes * world});
     if (!gathered.ok()) throw std::runtime_error(ReasonOf(gathered).message());
   };
   try {
-    group_ = jaccl.form([&](int, int) { return all_gather; });
+    group_ = jaccl.form([&](int, int size) -> mx::distributed::AllGatherFn {
+      if (size == static_cast<int>(world)) return all_gather;
+      throw std::runtime_error(absl::StrCat("jaccl counts ", size, " ranks instead of ", world));
+    });
   } catch (const std::exception& error) {
     return ReasonStatus(
         absl::StatusCode::kUnavailable, reasons::kConnectFailed,
@@ -406,6 +436,16 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary&
 
 void GangLink::LeaveGroup() {
   if (!forget_jaccl_) return;
+  // What is queued has the group's address. A stream that failed drops what is given to it.
+  const mx::Stream stream = group_->raw_group()->communication_stream({});
+  const auto last = std::make_shared<std::promise<void>>();
+  std::future<void> done = last->get_future();
+  try {
+    mx::scheduler::enqueue(stream, [last] { last->set_value(); });
+  } catch (const std::exception&) {
+    return;
+  }
+  if (done.wait_for(kLeaveLimit) != std::future_status::ready) return;
   group_.reset();
   std::exchange(forget_jaccl_, nullptr)();
 }
@@ -442,10 +482,12 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   }
   constexpr size_t kWidth = 4;  // of a rank's share
   std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
-  // Whole experts show by the sign, so that ranks without them say what they always said.
-  const int count = own.whole_experts ? -own.count : own.count;
+  // Whole experts show by the sign, and that a rank proves larger sums by a half, so that earlier
+  // versions read the whole number that they always read.
+  constexpr float kProvesSizes = 0.5F;
+  const float count = (static_cast<float>(own.count) + kProvesSizes) * (own.whole_experts ? -1 : 1);
   const float share[kWidth] = {static_cast<float>(spec.rank() + 1), static_cast<float>(own.begin),
-                               static_cast<float>(own.end), static_cast<float>(count)};
+                               static_cast<float>(own.end), count};
   std::copy_n(share, kWidth, sum.begin() + spec.rank() * kWidth);
   try {
     mx::array all =
@@ -457,6 +499,7 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
                         absl::StrCat("rank ", spec.rank(), ", first collective: ", error.what()));
   }
   slices_.clear();
+  bool all_prove_sizes = true;
   for (int rank = 0; rank < world; ++rank) {
     const float* of = sum.data() + static_cast<size_t>(rank) * kWidth;
     if (of[0] != static_cast<float>(rank + 1)) {
@@ -464,9 +507,12 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
     }
     slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]),
                        std::abs(static_cast<int>(of[3])), of[3] < 0});
+    all_prove_sizes = all_prove_sizes && of[3] != std::trunc(of[3]);
   }
-  if (MakeWholes(slices_, spec.tp())) return ProveSizes(spec);
-  return wrong("the slices that the launch specs of all ranks give do not make a whole");
+  if (!MakeWholes(slices_, spec.tp())) {
+    return wrong("the slices that the launch specs of all ranks give do not make a whole");
+  }
+  return all_prove_sizes ? ProveSizes(spec) : absl::OkStatus();
 }
 
 // Larger sums go other ways than small ones: in larger frames, which two releases of macOS cut

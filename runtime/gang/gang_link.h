@@ -41,6 +41,7 @@ struct BoundSockets {
 
 // What forms MLX's own group over RDMA, and lets go of it.
 struct JacclLibrary {
+  std::function<bool()> is_available;
   std::function<mlx::core::distributed::Group(mlx::core::distributed::AllGatherFactory)> form;
   std::function<void()> forget;
 };
@@ -112,9 +113,9 @@ class GangLink {
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
   absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
 
-  // Engine thread, when no collective is under way and none will follow: gives back what jaccl's
-  // group holds of the RDMA devices. A Mac has 11 protection domains a device, and keeps those of a
-  // process that ended without that.
+  // Engine thread, when no collective will follow: gives back what jaccl's group holds of the RDMA
+  // devices, unless one that is under way does not end. A Mac has 11 protection domains a device,
+  // and keeps those of a process that ended without that.
   void LeaveGroup();
 
   // Any thread: wakes whoever waits on the step channel. A collective that is under way ends by its

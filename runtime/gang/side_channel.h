@@ -17,8 +17,8 @@ namespace macrame::runtime::engine {
 
 class SideChannel {
  public:
-  // `lines`: rank 0's by rank, [0] closed; another rank's one, to rank 0. `limit`: for each
-  // exchange.
+  // `lines`: rank 0's by rank, [0] closed; another rank's one, to rank 0. `limit`: until a piece
+  // comes.
   SideChannel(uint32_t rank, std::vector<transport::SealedSocket> lines,
               std::chrono::milliseconds limit);
 

@@ -22,6 +22,7 @@
 #include "runtime/model/weights/weight_loader.h"
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
+#include "runtime/process/termination_message.h"
 #include "runtime/serving/solo_sequence.h"
 #include "runtime/serving/steady_rows.h"
 #include "runtime/serving/text_probe.h"
@@ -339,8 +340,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
 
   phase(v1::RANK_PHASE_CONNECTING);
   {
-    const auto guard = watchdog.Watch("connecting to the gang",
-                                      milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
+    const auto guard =
+        watchdog.Watch(kConnectingToGang, milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
     auto link = GangLink::Form(
         spec, options.types.wire.value_or(WireTypeFor(rank->config, *place, device, *files)),
         [&](const std::string& detail) {
@@ -355,10 +356,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
 
   phase(v1::RANK_PHASE_LOADING);
   status = LoadWeights(spec, *place, *files, draft, watchdog, options, *rank);
-  if (!status.ok()) {
-    rank->link->LeaveGroup();  // others may hold the link until the process ends
-    return status;
-  }
+  if (!status.ok()) return status;
   phase(v1::RANK_PHASE_WARMING_UP);
   if (on_gpu) status = Prove(spec, ProofKind::kDevice, *place, *files, watchdog, *rank);
   if (!status.ok()) return status;
@@ -433,7 +431,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     return kExitConnectFailed;
   }
   if (code == reasons::kRankExited) return kExitPeerLost;
-  if (code == reasons::kRankStalled) return kExitStalled;
+  if (code == reasons::kRankStalled || code == reasons::kInitStalled) return kExitStalled;
   return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
 }
 

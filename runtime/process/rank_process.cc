@@ -89,7 +89,12 @@ void RankProcess::BeginStop(Duration limit) {
   service_.Stop(std::chrono::milliseconds(200));
   mailbox_.Close();
   GangLink* link = link_.load();
-  if (link != nullptr && link->follower() != nullptr) link->ShutDown();
+  if (link != nullptr && link->follower() != nullptr) {
+    // Sums over jaccl wait for ever for a rank that has gone, and rank 0 may be in one: it is given
+    // the time to end the steps itself.
+    const bool waits = link->backend() == Backend::kJaccl;
+    dispatcher_.PostAfter(waits ? limit / 2 : Duration::zero(), [link] { link->ShutDown(); });
+  }
   // The engine posts the end when it has told the other ranks; this is for one that hangs.
   dispatcher_.PostAfter(limit, [this] { dispatcher_.Stop(); });
 }
@@ -149,9 +154,10 @@ void RankProcess::RunEngine() {
     if (rank_->worker.has_value()) WatchWorker(*rank_->worker);
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
   }
+  // Whether it failed or not: a Mac keeps what is not given back. An engine that hangs does not
+  // come here.
+  if (kept_link_ != nullptr) kept_link_->LeaveGroup();
   if (!status.ok() && !stopping_) Fail(status);
-  // Here nothing is under way any more; an engine that hangs does not come here.
-  if (rank_ != nullptr) rank_->link->LeaveGroup();
   dispatcher_.Post([this] {
     service_.SetPhase(v1::RANK_PHASE_STOPPED);
     dispatcher_.Stop();

@@ -11,6 +11,7 @@
 #include "runtime/model/config/config_json.h"
 #include "runtime/model/step/slot_tables.h"
 #include "runtime/model_files/foreign_model.h"
+#include "runtime/process/termination_message.h"
 #include "runtime/second_engine/worker_script.h"
 #include "runtime/second_engine/worker_stack.h"
 #include "runtime/serving/text_probe.h"
@@ -94,8 +95,8 @@ WorkerPlace WorkerPlaceOf(const v1::LaunchSpec& spec) {
 
 absl::Status Connect(const v1::LaunchSpec& spec, WorkerStack& stack, Watchdog& watchdog,
                      const BootOptions& options, BootedRank& rank) {
-  const auto guard = watchdog.Watch("connecting to the gang",
-                                    milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
+  const auto guard =
+      watchdog.Watch(kConnectingToGang, milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
   const auto phase = [&](const std::string& detail) {
     if (options.on_connecting) options.on_connecting(detail);
   };

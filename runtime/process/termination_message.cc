@@ -26,7 +26,8 @@ bool TerminationMessage::Say(const absl::Status& why) {
 }
 
 absl::Status StalledStatus(const std::string& what, std::chrono::milliseconds limit) {
-  return ReasonStatus(absl::StatusCode::kDeadlineExceeded, reasons::kRankStalled,
+  const char* code = what == kConnectingToGang ? reasons::kInitStalled : reasons::kRankStalled;
+  return ReasonStatus(absl::StatusCode::kDeadlineExceeded, code,
                       absl::StrCat(what, " took longer than ", limit.count(), " ms"));
 }
 

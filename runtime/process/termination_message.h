@@ -25,7 +25,11 @@ class TerminationMessage {
   std::atomic<bool> said_ = false;
 };
 
-// RANK_STALLED: what did not come to an end within its limit.
+// What a rank is at while its gang forms.
+inline constexpr char kConnectingToGang[] = "connecting to the gang";
+
+// What did not come to an end within its limit: INIT_STALLED for kConnectingToGang, which another
+// transport may not do; else RANK_STALLED.
 absl::Status StalledStatus(const std::string& what, std::chrono::milliseconds limit);
 
 }  // namespace macrame::runtime::engine

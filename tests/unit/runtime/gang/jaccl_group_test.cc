@@ -8,6 +8,7 @@
 #include <barrier>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/distributed/distributed_impl.h"
+#include "mlx/scheduler.h"
 #include "proto/reasons.h"
 #include "runtime/gang/gang_link.h"
 
@@ -26,6 +28,10 @@ namespace mx = mlx::core;
 using testing::Each;
 using testing::HasSubstr;
 using transport::StreamSocket;
+
+constexpr const char* kVariables[] = {
+    "JACCL_RING", "MLX_JACCL_RING", "JACCL_COORDINATOR", "MLX_JACCL_COORDINATOR",
+    "JACCL_RANK", "MLX_RANK",       "JACCL_IBV_DEVICES", "MLX_IBV_DEVICES"};
 
 // What the ranks of one process share in the place of cables.
 struct Wire {
@@ -90,6 +96,12 @@ struct JacclGang {
         spec.add_ring_addresses(absl::StrCat("10.0.0.", i, ":1"));
       spec.mutable_assignment()->set_tp_rank(rank);
       spec.mutable_assignment()->set_layer_end(10);
+      for (uint32_t row = 0; row < world; ++row) {
+        v1::DeviceRow& devices = *spec.add_device_matrix();
+        for (uint32_t cell = 0; cell < world; ++cell) {
+          devices.add_cells()->add_devices(absl::StrCat("rdma_en", cell));
+        }
+      }
       spec.set_gang_secret(std::string(32, 's'));
       spec.set_connect_timeout_ms(5000);
       spec.set_step_address(absl::StrCat("127.0.0.1:", step.LocalPort()));
@@ -100,7 +112,8 @@ struct JacclGang {
   }
 
   JacclLibrary Library(uint32_t rank) {
-    return {[this, rank](const mx::distributed::AllGatherFactory& factory) {
+    return {[] { return true; },
+            [this, rank](const mx::distributed::AllGatherFactory& factory) {
               const auto world = static_cast<int>(specs.size());
               std::string all(static_cast<size_t>(world) * 3, '?');
               factory(static_cast<int>(rank), world)(absl::StrCat("qp", rank).c_str(), all.data(),
@@ -158,14 +171,18 @@ TEST(JacclGroup, RanksTellEachOtherTheirQueuePairsOverTheGangsLines) {
 }
 
 TEST(JacclGroup, NothingOfAUsersEnvironmentCounts) {
-  for (const char* name : {"JACCL_RING", "MLX_JACCL_RING", "JACCL_COORDINATOR", "JACCL_RANK"}) {
-    setenv(name, "99", 1);
+  JacclGang gang(2);
+  for (const char* name : kVariables) setenv(name, "99", 1);
+  ASSERT_TRUE(gang.Form()[0].ok());
+  for (const char* name : kVariables) {
+    const char* value = getenv(name);
+    if (std::string_view(name).ends_with("RANK") || std::string_view(name).ends_with("DEVICES")) {
+      ASSERT_NE(value, nullptr) << name;
+      EXPECT_STRNE(value, "99") << name;
+    } else {
+      EXPECT_EQ(value, nullptr) << name;
+    }
   }
-  ASSERT_TRUE(JacclGang(2).Form()[0].ok());
-  for (const char* name : {"JACCL_RING", "MLX_JACCL_RING", "JACCL_COORDINATOR"}) {
-    EXPECT_EQ(getenv(name), nullptr) << name;
-  }
-  EXPECT_STRNE(getenv("JACCL_RANK"), "99");
   JacclGang ring(3);
   for (v1::LaunchSpec& spec : ring.specs) spec.set_backend_topology(NameOf(Topology::kRing));
   ASSERT_TRUE(ring.Form()[0].ok());
@@ -202,12 +219,58 @@ TEST(JacclGroup, IsGivenBackOnceWhenItsRankLeavesOrGoes) {
   EXPECT_THAT(gang.forgotten, Each(1));
 }
 
+TEST(JacclGroup, WithoutJacclOrAWholeMatrixNobodyIsCalled) {
+  for (const bool has_jaccl : {false, true}) {
+    JacclGang gang(2);
+    if (has_jaccl) {
+      for (v1::LaunchSpec& spec : gang.specs) spec.mutable_device_matrix()->RemoveLast();
+    }
+    std::vector<absl::Status> failed(2);
+    std::vector<std::thread> ranks;
+    for (uint32_t rank : {0U, 1U}) {
+      BoundSockets bound;
+      if (rank == 0) bound.step = gang.step.Release();
+      ranks.emplace_back([&, rank, bound] {
+        failed[rank] =
+            GangLink::Form(gang.specs[rank], WireType::kFloat32, [](const std::string&) {}, nullptr,
+                           bound,
+                           {[has_jaccl] { return has_jaccl; },
+                            [](const mx::distributed::AllGatherFactory&) -> mx::distributed::Group {
+                              throw std::logic_error("nothing is formed");
+                            },
+                            [] {}})
+                .status();
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const absl::Status& status : failed) {
+      EXPECT_EQ(ReasonOf(status).code(),
+                has_jaccl ? reasons::kConfigInvalid : reasons::kTransportUnavailable);
+    }
+  }
+}
+
+TEST(JacclGroup, WhatIsQueuedKeepsItsGroup) {
+  JacclGang gang(2);
+  auto links = gang.Form();
+  ASSERT_TRUE(links[0].ok() && links[1].ok());
+  const mx::Stream stream = (*links[0])->group().raw_group()->communication_stream({});
+  std::promise<void> other_rank_came;
+  mx::scheduler::enqueue(stream, [came = other_rank_came.get_future().share()] { came.wait(); });
+  (*links[0])->LeaveGroup();
+  EXPECT_FALSE(gang.kept[0].expired());
+  other_rank_came.set_value();
+  (*links[0])->LeaveGroup();
+  EXPECT_TRUE(gang.kept[0].expired());
+}
+
 TEST(JacclGroup, WhoFormsNoneNamesWhatTheLibrarySays) {
   JacclGang gang(2);
   auto form = [&](uint32_t rank, const BoundSockets& bound) {
     return GangLink::Form(
         gang.specs[rank], WireType::kFloat32, [](const std::string&) {}, nullptr, bound,
-        {[](const mx::distributed::AllGatherFactory&) -> mx::distributed::Group {
+        {[] { return true; },
+         [](const mx::distributed::AllGatherFactory&) -> mx::distributed::Group {
            throw std::runtime_error("[jaccl] Couldn't allocate protection domain");
          },
          [] { ADD_FAILURE() << "there is nothing to give back"; }});

@@ -48,14 +48,13 @@ std::vector<std::vector<SealedSocket>> Lines() {
 }
 
 // What each rank has at the end when rank r tells `pieces[r]`.
-std::vector<absl::StatusOr<std::string>> GatherAll(
-    std::vector<std::vector<SealedSocket>> lines, const std::vector<std::string>& pieces,
-    std::chrono::milliseconds limit = kExchangeLimit) {
+std::vector<absl::StatusOr<std::string>> GatherAll(std::vector<std::vector<SealedSocket>> lines,
+                                                   const std::vector<std::string>& pieces) {
   std::vector<absl::StatusOr<std::string>> got(pieces.size());
   std::vector<std::thread> ranks;
   for (uint32_t rank = 0; rank < pieces.size(); ++rank) {
     ranks.emplace_back([&, rank] {
-      SideChannel side(rank, std::move(lines[rank]), limit);
+      SideChannel side(rank, std::move(lines[rank]), kExchangeLimit);
       std::string all(pieces[rank].size() * kSideRanks, '?');
       const absl::Status gathered = side.AllGather(pieces[rank], all);
       got[rank] = gathered.ok() ? absl::StatusOr<std::string>(all) : gathered;
@@ -99,8 +98,10 @@ TEST(SideChannel, APieceOfAnotherSizeNamesItsRank) {
 TEST(SideChannel, ARankThatSaysNothingOrIsGoneIsNamedWithinTheLimit) {
   auto lines = Lines();
   const SealedSocket silent = std::move(lines[2][0]);
-  const auto late = GatherAll(std::move(lines), {"ab", "cd"}, std::chrono::milliseconds(200));
-  EXPECT_THAT(ReasonOf(late[0].status()).message(), HasSubstr("rank 2"));
+  ASSERT_TRUE(lines[1][0].SendFrame("cd").ok());
+  SideChannel waits(0, std::move(lines[0]), std::chrono::milliseconds(200));
+  std::string none(6, '?');
+  EXPECT_THAT(ReasonOf(waits.AllGather("ab", none)).message(), HasSubstr("rank 2"));
   lines = Lines();
   lines[1][0].Close();
   lines[1].clear();
