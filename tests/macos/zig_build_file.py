@@ -1,6 +1,8 @@
 """Writes the ninja file by which tests/macos/compile compiles every source with zig.
 
-    zig_build_file.py ROOT BUILD WORK INCLUDE MLX_INCLUDE COMPILER LAUNCHER SOURCES >build.ninja
+    zig_build_file.py ROOT BUILD WORK INCLUDES COMPILER LAUNCHER SOURCES >build.ninja
+
+INCLUDES are folders of headers with colons between them; the first has the generated code.
 
 What BUILD compiles together, as a Mac's own build does, is compiled together here too; each source has the
 definitions of BUILD's compile_commands.json. It has one precompiled header at the most, of headers that it
@@ -134,13 +136,13 @@ def precompiled_sets(units):
     return sets
 
 
-def main(root, build, work, include, mlx_include, compiler, launcher, sources):
+def main(root, build, work, includes, compiler, launcher, sources):
     def here(path):
         return os.path.relpath(path, root) if path.startswith(root + "/") else path
 
-    generated = os.path.join(build, "proto/gen")
-    flags = (f"-std=c++20 -O0 -g0 -fno-sanitize=all -Wall -Wextra -Werror -I. "
-             f"-isystem {here(include)} -isystem {here(generated)} -isystem {here(mlx_include)}")
+    folders = includes.split(":")
+    flags = "-std=c++20 -O0 -g0 -fno-sanitize=all -Wall -Wextra -Werror -I. "
+    flags += " ".join(f"-isystem {here(folder)}" for folder in folders)
     sums = here(os.path.join(os.path.dirname(os.path.abspath(__file__)), "header_sum.py"))
     print(f"""builddir = {here(work)}
 rule compile
@@ -163,7 +165,7 @@ rule precompile
     folder = os.path.join(work, "precompiled")
     os.makedirs(folder, exist_ok=True)
     with open(sources) as file:
-        units = units_of(root, work, build, file.read().splitlines(), Includes(root, generated))
+        units = units_of(root, work, build, file.read().splitlines(), Includes(root, folders[0]))
     sets, used = precompiled_sets(units), {}
     objects = []
     for unit in units:
