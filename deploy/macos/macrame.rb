@@ -1,4 +1,4 @@
-# Made by deploy/package macos; @…@ are filled in there.
+# Made by deploy/package macos, which fills in where the archive lies, its version and its sum.
 class Macrame < Formula
   desc "One cluster of machines that serves language models"
   url "@URL@"

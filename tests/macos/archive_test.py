@@ -102,6 +102,20 @@ class Archive(unittest.TestCase):
         there = {os.path.relpath(path, self.tree) for path in glob.glob(self.tree + "/**", recursive=True) if os.path.isfile(path)}
         self.assertEqual(summed, there - {"SHA256SUMS"})
 
+    def test_the_formula_has_its_sum_and_is_ruby(self):
+        formula = os.path.join(os.path.dirname(self.archive), "macrame.rb")
+        with open(formula, encoding="utf-8") as file:
+            text = file.read()
+        with open(self.archive + ".sha256", encoding="utf-8") as file:
+            self.assertIn(f'sha256 "{file.read().split()[0]}"', text)
+        self.assertNotIn("@", text)
+        for path in re.findall(r'"(share/[^"*]+|bin|mlx)"', text):
+            self.assertTrue(os.path.exists(os.path.join(self.tree, path)), path)
+        if shutil.which("ruby") is None:
+            self.skipTest("ruby is not installed: the formula's syntax is not checked")
+        done = subprocess.run(["ruby", "-c", formula], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_programs_are_for_apple_silicon_and_an_old_enough_macos(self):
         of_mlx = tuple(self.mlx["libmlx.dylib"].build_version.minos[:2])
         for name, binary in self.programs.items():
