@@ -3,7 +3,7 @@
 #
 #   sudo ./install.sh [OPTION...]      the agent becomes a service; OPTIONs are those of `clusterctl service install`:
 #                                      --secret FILE, --state FOLDER, --new-state, ...
-#   ./install.sh --check               says whether this Mac can run it, and changes nothing
+#   ./install.sh --check               says whether this Mac can run it, and changes nothing but the marks below
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 needed=@MACOS@

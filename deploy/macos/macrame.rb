@@ -10,6 +10,7 @@ class Macrame < Formula
   depends_on macos: :tahoe
 
   def install
+    odie "ranks need macOS @MACOS@: update this Mac" if MacOS.full_version < "@MACOS@"
     libexec.install "bin", "mlx"
     bin.install_symlink libexec/"bin/agentd", libexec/"bin/clusterctl"
     man1.install "share/man/man1/clusterctl.1"
