@@ -491,7 +491,7 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   std::copy_n(share, kWidth, sum.begin() + spec.rank() * kWidth);
   try {
     mx::array all =
-        mx::distributed::all_sum(mx::array(sum.data(), {static_cast<int>(sum.size())}), *group_);
+        mx::distributed::all_sum(mx::array(sum.data(), {static_cast<int>(sum.size())}), group());
     all.eval();
     std::copy_n(all.data<float>(), sum.size(), sum.begin());
   } catch (const std::exception& error) {
@@ -526,7 +526,7 @@ absl::Status GangLink::ProveSizes(const v1::LaunchSpec& spec) {
     for (int i = 0; i < count; ++i) share[i] = static_cast<float>(i % kPeriod * (spec.rank() + 1));
     int wrong = 0;
     try {
-      mx::array sum = mx::distributed::all_sum(mx::array(share.data(), {count}), *group_);
+      mx::array sum = mx::distributed::all_sum(mx::array(share.data(), {count}), group());
       sum.eval();
       const float* of = sum.data<float>();
       for (int i = 0; i < count; ++i) {
@@ -580,7 +580,7 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
         mx::array own = mx::full({count}, static_cast<float>(group_->rank() + 1));
         own.eval();
         const auto begun = std::chrono::steady_clock::now();
-        mx::array sum = mx::distributed::all_sum(own, *group_);
+        mx::array sum = mx::distributed::all_sum(own, group());
         sum.eval();
         const std::chrono::duration<double, std::micro> took =
             std::chrono::steady_clock::now() - begun;
