@@ -1,13 +1,12 @@
 """Writes a compiler for Macs: clang as it is in zig, told what zig tells it.
 
-    compiler.py [--check] ZIG TARGET c|c++ COMPILER [LINKER]
+    compiler.py ZIG TARGET c|c++ COMPILER [LINKER]
 
 `zig c++` sums up all headers of each source for a cache of its own, on every call; ccache does that already.
 So zig is asked once how it would call clang for TARGET (`-###`), and COMPILER, a script, gives clang the same
 headers and definitions. One differs: zig links a libc++ of its own into every program, a Mac has one in its
-system. So the headers are told to keep to what the system of TARGET has of it, and what is newer is an error;
-with --check, where nothing is linked, they are as zig has them.
-Where COMPILER is to link, it calls LINKER with the same words.
+system. So the headers are told to keep to what the system of TARGET has of it, and what is newer is an error.
+Where COMPILER is to link, it calls LINKER with the same words; without a LINKER it fails.
 """
 
 import os
@@ -19,7 +18,7 @@ import tempfile
 AVAILABILITY = "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS"
 
 
-def main(is_check, zig, target, language, compiler, linker="false"):
+def main(zig, target, language, compiler, linker="false"):
     with tempfile.TemporaryDirectory() as folder:  # zig leaves an empty object file where it is called
         asked = subprocess.run([zig, {"c": "cc", "c++": "c++"}[language], "-target", target, "-fno-sanitize=all",
                                 "-###", "-c", "-x", language, "/dev/null"],
@@ -34,7 +33,7 @@ def main(is_check, zig, target, language, compiler, linker="false"):
             options += [option, os.path.normpath(os.path.join(folder, value))]
         elif option == "-D":
             options += [option + value]
-    if language == "c++" and not is_check:
+    if language == "c++":
         if f"{AVAILABILITY}=0" not in options:
             sys.exit("zig's libc++ no longer says whether it keeps to what a system has")
         options[options.index(f"{AVAILABILITY}=0")] = f"{AVAILABILITY}=1"
@@ -63,5 +62,4 @@ exec {shlex.quote(linker)} "$@"
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    main("--check" in words[:1], *(words[1:] if "--check" in words[:1] else words))
+    main(*sys.argv[1:])

@@ -371,11 +371,11 @@ absl::StatusOr<SideChannel> GangLink::MeetBeside(const v1::LaunchSpec& spec) {
     if (!lines.ok()) return lines.status();
     return SideChannel(0, *std::move(lines), limit);
   }
-  std::vector<transport::SealedSocket> lines(1);
   auto line =
       JoinRankZero(spec.step_address(), place, GangChannel::kSide, limit, SystemRandomBytes);
   if (!line.ok()) return line.status();
-  lines[0] = *std::move(line);
+  std::vector<transport::SealedSocket> lines;
+  lines.push_back(*std::move(line));
   return SideChannel(spec.rank(), std::move(lines), limit);
 }
 
