@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -212,7 +213,7 @@ std::string StateLeftBehind(const Environment& environment, const ServiceOptions
 absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& found) {
   const ServiceSettings& settings = options.settings;
   const ServicePlaces places = PlacesOf(settings.manager);
-  for (const char* program : {"agentd", "rankd", "planner", "clusterctl"}) {
+  for (const std::string& program : InstalledPrograms()) {
     const std::string path = absl::StrCat(settings.built, "/bin/", program);
     if (access(path.c_str(), X_OK) == 0) continue;
     return Trouble(absl::StatusCode::kNotFound,
@@ -239,6 +240,22 @@ absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& fou
         "leave --secret out, or remove that file first");
   }
   return absl::OkStatus();
+}
+
+// What these programs need stays Homebrew's, though they are copied. "": nothing is to be said.
+std::string WhatHomebrewMayTake(const ServiceSettings& settings) {
+  if (settings.manager != ServiceManager::kLaunchd) return "";
+  std::ifstream file(settings.built + "/bin/agentd", std::ios::binary);
+  std::string head(kMachHeaderBytesMax, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(file.gcount()));
+  const std::string library = HomebrewLibraryOf(head);
+  if (library.empty()) return "";
+  return absl::StrCat(
+      "warning: these programs load Homebrew's libraries (", Printable(library),
+      " and others), which 'brew upgrade' replaces: the service then stops at its next start\n  "
+      "next:   'brew pin grpc protobuf abseil' keeps them; else build and install again after each "
+      "upgrade, or install from the archive for Macs, whose programs need none of them\n");
 }
 
 // Each step is said before it is taken; of a failure, how all before it is taken back.
@@ -318,6 +335,7 @@ int RunInstall(const Invocation& run, const ServiceOptions& given) {
   const absl::Status possible = CheckInstall(options, found);
   if (!possible.ok()) return run.Fail(possible);
   const std::vector<ServiceStep> steps = InstallSteps(settings, found);
+  *run.environment.err << WhatHomebrewMayTake(settings);
   const std::string left_behind = StateLeftBehind(run.environment, options);
   constexpr char kChoice[] =
       "stop that agent and add --state FOLDER to take it over, or --new-state to begin anew";

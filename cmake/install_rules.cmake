@@ -2,6 +2,18 @@
 # beside them where rankd looks for it. `cmake --install BUILD --prefix FOLDER --strip --component programs` makes it;
 # `clusterctl service install` and deploy/package take their files from such a folder.
 get_property(programs GLOBAL PROPERTY MACRAME_PROGRAMS)
+set(program_names)
+foreach(program IN LISTS programs)
+  get_target_property(name ${program} OUTPUT_NAME)
+  if(NOT name)
+    set(name ${program})
+  endif()
+  list(APPEND program_names ${name})
+endforeach()
+list(SORT program_names)
+list(JOIN program_names "," program_list)
+set_property(SOURCE ${PROJECT_SOURCE_DIR}/cli/service/service_plan.cc DIRECTORY ${PROJECT_SOURCE_DIR}/cli
+             APPEND PROPERTY COMPILE_DEFINITIONS MACRAME_PROGRAMS="${program_list}")
 if(APPLE)
   set_target_properties(rankd PROPERTIES INSTALL_RPATH "@loader_path/../mlx/lib")
 else()

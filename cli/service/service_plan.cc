@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {
@@ -16,9 +17,9 @@ namespace {
 
 using Steps = std::vector<ServiceStep>;
 
-constexpr const char* kPrograms[] = {"agentd", "rankd", "planner", "clusterctl"};
 // launchd may still wait for the old agent's end (ExitTimeOut).
 constexpr int kBootstrapPatienceS = 60;
+constexpr size_t kLibraryPathBytesMax = 256;
 
 constexpr char kSystemdLabel[] = "macrame.service";
 constexpr char kLaunchdLabel[] = "macrame.agentd";
@@ -121,7 +122,7 @@ void AddPrograms(const ServiceSettings& settings, const ServiceFound& found, Ste
   steps->push_back(Do("make the programs' folder",
                       {"install", "-d", "-m", "0755", fresh, fresh + "/bin"}, remove));
   std::vector<std::string> copy = {"install", "-m", "0755"};
-  for (const char* program : kPrograms) {
+  for (const std::string& program : InstalledPrograms()) {
     copy.push_back(absl::StrCat(settings.built, "/bin/", program));
   }
   copy.push_back(fresh + "/bin");
@@ -303,6 +304,28 @@ std::vector<ServiceStep> InstallSteps(const ServiceSettings& settings, const Ser
     StartUnderLaunchd(&steps);
   }
   return steps;
+}
+
+std::vector<std::string> InstalledPrograms() { return absl::StrSplit(MACRAME_PROGRAMS, ','); }
+
+std::string HomebrewLibraryOf(std::string_view program) {
+  static constexpr std::string_view kMachO = "\xcf\xfa\xed\xfe";
+  static constexpr std::string_view kFolders[] = {"/opt/homebrew/", "/usr/local/opt/",
+                                                  "/usr/local/Cellar/"};
+  constexpr size_t kHeaderBytes = 32, kCommandsSizeAt = 20;
+  if (!program.starts_with(kMachO) || program.size() < kHeaderBytes) return "";
+  size_t commands = 0;
+  for (size_t byte = 0; byte < 4; ++byte) {
+    commands |= size_t{static_cast<uint8_t>(program[kCommandsSizeAt + byte])} << (8 * byte);
+  }
+  program = program.substr(kHeaderBytes, commands);
+  for (const std::string_view folder : kFolders) {
+    const size_t at = program.find(folder);
+    if (at == program.npos) continue;
+    const std::string_view path = program.substr(at, kLibraryPathBytesMax);
+    return std::string(path.substr(0, path.find('\0')));
+  }
+  return "";
 }
 
 std::vector<ServiceStep> UninstallSteps(ServiceManager manager, const ServiceFound& found) {

@@ -3,7 +3,9 @@
 // What `clusterctl service` does, as text and steps: pure, held by tests/golden. cli/service.cc
 // finds out what is there (ServiceFound) and carries the steps out.
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace macrame::cli {
@@ -75,6 +77,14 @@ std::string LaunchdPlist(const ServiceSettings& settings);
 std::string AgentSettings(const ServiceSettings& settings);
 // Rotates what launchd collects of the agent's standard error.
 std::string NewsyslogRules(const ServiceSettings& settings);
+
+// Those that a service has in its bin/, as the packages have: cmake/install_rules.cmake's list.
+std::vector<std::string> InstalledPrograms();
+// Of a Mac's program, its file or the first kMachHeaderBytesMax of it: a library of Homebrew's that
+// it loads, by its path. `brew upgrade` replaces those. "": it loads none, or is no Mac's program.
+// (mach-o/loader.h: a header of 32 bytes, then the load commands, whose size stands at byte 20.)
+inline constexpr size_t kMachHeaderBytesMax = 64 << 10;
+std::string HomebrewLibraryOf(std::string_view program);
 
 // Installs, or upgrades what is there; settings, state and models stay.
 std::vector<ServiceStep> InstallSteps(const ServiceSettings& settings, const ServiceFound& found);

@@ -99,6 +99,31 @@ TEST_F(ServiceCommandsTest, AProgramThatCanNotBeRunIsNone) {
   EXPECT_EQ(Install("systemd", {}).exit_code, kExitNotFound);
 }
 
+// A Mac's program: a header of 32 bytes that says how long the load commands are, these, then the
+// rest.
+std::string MachProgram(const std::string& load_commands, const std::string& rest) {
+  std::string header = "\xcf\xfa\xed\xfe" + std::string(28, '\0');
+  header[20] = static_cast<char>(load_commands.size());
+  return header + load_commands + rest;
+}
+
+TEST_F(ServiceCommandsTest, ProgramsThatLoadHomebrewsLibrariesAreInstalledWithAWarning) {
+  const std::string library = "/opt/homebrew/opt/grpc/lib/libgrpc++.1.80.dylib";
+  const fs::path agentd = folder_ / "built/bin/agentd";
+  std::ofstream(agentd) << MachProgram("....." + library + std::string("\0/other", 7), "code");
+  const CliRun run = Install("launchd", {});
+  EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_TRUE(Has(run.err, "(" + library + " and others)")) << run.err;
+  EXPECT_TRUE(Has(run.err, "brew pin")) << run.err;
+  EXPECT_FALSE(Has(Install("systemd", {}).err, "brew")) << "a Linux machine's are its packages'";
+
+  // What it only speaks of, it does not load.
+  std::ofstream(agentd) << MachProgram("/usr/lib/libSystem.B.dylib", library);
+  EXPECT_FALSE(Has(Install("launchd", {}).err, "brew"));
+  std::ofstream(agentd) << MachProgram("", "").substr(0, 20);
+  EXPECT_FALSE(Has(Install("launchd", {}).err, "brew")) << "cut off";
+}
+
 TEST_F(ServiceCommandsTest, ASecretFileThatIsNotThereIsSaid) {
   const CliRun run = Install("systemd", {"--secret", "/nowhere/cluster.secret"});
   EXPECT_EQ(run.exit_code, kExitNotFound);
