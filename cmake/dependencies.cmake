@@ -4,6 +4,11 @@
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+# Homebrew keeps its OpenSSL off the usual paths, and may have several: gRPC's own is taken.
+if(CMAKE_HOST_APPLE AND NOT OPENSSL_ROOT_DIR)
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/deploy/homebrew_openssl OUTPUT_VARIABLE OPENSSL_ROOT_DIR
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
 find_package(OpenSSL 3.0 REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(yaml-cpp REQUIRED)
