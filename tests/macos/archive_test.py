@@ -4,7 +4,7 @@
 
 Programs and libraries are read with LIEF: architecture, oldest macOS, libraries and where they are looked for, every
 symbol that is taken from elsewhere, signatures. install.sh runs against commands that stand for a Mac's. Nothing of the
-programs is run.
+programs is run here; emulated_test.py runs the planner.
 """
 
 import contextlib
