@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "runtime/supervisor/last_lines.h"
-#include "runtime/supervisor/rank_log.h"
 #include "transport/spawn_attributes.h"
 
 namespace macrame::runtime {
@@ -118,7 +117,7 @@ int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
 class OutputReader {
  public:
   OutputReader(const ProcessCommand& command, int out, int err, int wake)
-      : log_(command.log_path, command.log_bytes_max),
+      : log_(command.log_path, command.log_bytes_max, command.full_log),
         fds_({out, err, wake}),
         lines_({LastLines(command.last_lines_max), LastLines(command.last_lines_max)}) {
     for (int fd : {out, err}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);

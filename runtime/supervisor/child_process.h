@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/supervisor/rank_log.h"
 #include "transport/dispatcher.h"
 
 namespace macrame::runtime {
@@ -30,6 +31,7 @@ struct ProcessCommand {
   std::vector<int> inherited{};
   std::string log_path;
   uint64_t log_bytes_max = 0;
+  FullLog full_log = FullLog::kIsPutAside;
   size_t last_lines_max = 0;
 };
 

@@ -84,6 +84,8 @@ class ProcessSupervisor::Impl {
   absl::Status CheckRoom(const v1::ReserveRequest& request, const RankKey& key,
                          const NodeMemory& memory) const;
   void Gone(const RankKey& key);
+  // Of all requests at that rank.
+  void CutOff(const RankKey& key, const v1::Reason& why);
   void FinishGeneration(GenerateId id, const absl::Status& status);
   void FinishShutDown();
   SupervisedRank* EntryRank(const v1::GenerateRequest& request, RankKey* key,
@@ -184,6 +186,7 @@ absl::StatusOr<v1::ReserveResponse> ProcessSupervisor::Impl::Reserve(
   }
   SupervisedRank::Events events;
   events.changed = [this] { on_change(); };
+  events.died = [this, key](const v1::Reason& why) { CutOff(key, why); };
   events.gone = [this, key] { Gone(key); };
   auto rank = std::make_shared<SupervisedRank>(options_, dispatcher_, request, *std::move(ring),
                                                std::move(step), std::move(events));
@@ -266,17 +269,21 @@ void ProcessSupervisor::Impl::Gone(const RankKey& key) {
   ended_.push_back({status, dispatcher_->Now()});
   if (ended_.size() > options_.ended_statuses_max) ended_.pop_front();
   ranks_.erase(found);
+  v1::Reason reason = status.failure();
+  if (reason.code().empty()) reason = MakeReason(reasons::kNotReady, "the rank was stopped");
+  CutOff(key, reason);
+  on_change();
+  FinishShutDown();
+}
+
+void ProcessSupervisor::Impl::CutOff(const RankKey& key, const v1::Reason& why) {
   std::vector<GenerateId> cut_off;
   for (const auto& [id, generation] : generations_) {
     if (generation.rank == key) cut_off.push_back(id);
   }
-  v1::Reason reason = status.failure();
-  if (reason.code().empty()) reason = MakeReason(reasons::kNotReady, "the rank was stopped");
   for (GenerateId id : cut_off) {
-    FinishGeneration(id, ReasonStatus(absl::StatusCode::kUnavailable, reason));
+    FinishGeneration(id, ReasonStatus(absl::StatusCode::kUnavailable, why));
   }
-  on_change();
-  FinishShutDown();
 }
 
 std::vector<v1::RankStatus> ProcessSupervisor::Impl::Statuses() const {
@@ -314,7 +321,7 @@ SupervisedRank* ProcessSupervisor::Impl::EntryRank(const v1::GenerateRequest& re
     if (other.deployment != request.deployment() || other.rank != 0) continue;
     if (request.epoch() != 0 && other.epoch != request.epoch()) continue;
     known = true;
-    if (rank->running() && rank->status().phase() == v1::RANK_PHASE_READY) {
+    if (rank->serves() && rank->status().phase() == v1::RANK_PHASE_READY) {
       best = rank.get();
       *key = other;
     }
@@ -393,7 +400,7 @@ void ProcessSupervisor::Impl::TraceRanks(
   auto gathering = std::make_shared<Gathering>();
   gathering->done = std::move(done);
   for (const auto& [key, rank] : ranks_) {
-    const bool is_ready = rank->running() && rank->status().phase() == v1::RANK_PHASE_READY;
+    const bool is_ready = rank->serves() && rank->status().phase() == v1::RANK_PHASE_READY;
     if (key.deployment != request.deployment() || !is_ready) continue;
     ++gathering->awaited;
     rank->Trace(request, [gathering](absl::StatusOr<v1::TraceRankResponse> answer) {

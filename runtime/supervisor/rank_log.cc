@@ -4,13 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 namespace macrame::runtime {
 
-RankLog::RankLog(std::string path, uint64_t bytes_max)
-    : path_(std::move(path)), bytes_max_(bytes_max) {
+RankLog::RankLog(std::string path, uint64_t bytes_max, FullLog full)
+    : path_(std::move(path)), bytes_max_(bytes_max), full_(full) {
   Open();
 }
 
@@ -25,6 +26,9 @@ void RankLog::Open() {
 }
 
 void RankLog::Write(std::string_view bytes) {
+  if (full_ == FullLog::kTakesNoMore)
+    bytes = bytes.substr(0, bytes_max_ - std::min(bytes_, bytes_max_));
+  if (bytes.empty()) return;
   if (bytes_ >= bytes_max_ && fd_ >= 0) {
     close(fd_);
     // What can't be put aside is begun anew: the bound holds all the same.

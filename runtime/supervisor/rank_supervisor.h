@@ -11,7 +11,9 @@
 // process (`rankd --launch-spec FILE`, own process group, stdin a pipe that closes when the agent
 // dies); its RankService reports on a unix socket. It ends by itself (FAILED, RANK_EXITED or
 // RANK_KILLED), by silence longer than `silence_limit` (FAILED, RANK_STALLED), or by StopRanks
-// (STOPPED). Memory stays reserved until the process is gone for certain.
+// (STOPPED). Memory stays reserved until the process is gone for certain. On macOS the failure of a
+// rank that crashed waits for its crash report, and one that stands still is killed and FAILED once
+// its stacks are known: both within a limit.
 
 #include <cstdint>
 #include <functional>
@@ -27,6 +29,7 @@
 #include "proto/monotonic_time.h"
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/memory_admission.h"
+#include "runtime/supervisor/system_reports.h"
 
 namespace macrame::runtime {
 
@@ -50,6 +53,14 @@ struct SupervisorOptions {
   bool core_dumps = false;           // of ranks that crash
   uint64_t kv_cache_disk_bytes = 0;  // in `kv_cache/`, of all ranks together; 0: none
   uint32_t kv_cache_disk_hours = 0;  // without use; 0: any number
+  // Searched for the report of a rank that crashed, for so long after its death. Empty: nothing is
+  // searched or waited for.
+  std::vector<std::string> crash_report_folders = CrashReportFolders();
+  Duration crash_report_limit = std::chrono::seconds(5);
+  // Run with "PID 1 -mayDie -file /dev/stdout" after it, before a rank that stands still is killed,
+  // and never for longer than the limit. Empty: the rank is killed at once.
+  std::vector<std::string> stack_sampler = StackSampler();
+  Duration stack_sample_limit = std::chrono::seconds(5);
 };
 
 // Where rankd is looked for unless the options say: in the folder of the running program.
@@ -91,8 +102,8 @@ class RankSupervisor {
 
   // Ends ranks and reservations of `deployment` with from_epoch <= epoch <= `up_to_epoch`, and
   // forgets the ends of those that failed. Returns how many processes were told to stop; they pass
-  // through STOPPING and STOPPED. Empty `deployment`: all. `at_once`: they are killed, not asked to
-  // stop.
+  // through STOPPING and STOPPED. Empty `deployment`: all. `at_once`: they stand still, and are
+  // killed, not asked to stop.
   virtual uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch,
                              const std::string& why, bool at_once = false,
                              uint64_t from_epoch = 0) = 0;

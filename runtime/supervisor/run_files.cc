@@ -87,8 +87,9 @@ absl::Status RunFiles::Prepare() const {
 
 RunPaths RunFiles::PathsOf(uint64_t serial, const std::string& deployment, uint32_t rank) const {
   const std::string base = absl::StrCat(state_folder_, "/ranks/", getpid(), "-", serial);
-  return {base + ".spec", base + ".sock", base + ".json",
-          absl::StrCat(state_folder_, "/logs/", SafeName(deployment), "-rank", rank, ".log")};
+  const std::string log =
+      absl::StrCat(state_folder_, "/logs/", SafeName(deployment), "-rank", rank);
+  return {base + ".spec", base + ".sock", base + ".json", log + ".log", log + ".stacks.txt"};
 }
 
 absl::Status RunFiles::WriteSpec(const std::string& path, const v1::LaunchSpec& spec) const {

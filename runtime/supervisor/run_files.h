@@ -23,6 +23,7 @@ struct RunNote {
 
 struct RunPaths {
   std::string spec, socket, note, log;
+  std::string stacks;  // of a rank that stood still, beside its log
 };
 
 class RunFiles {

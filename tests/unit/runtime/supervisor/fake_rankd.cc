@@ -7,6 +7,7 @@
 //   exits with code 65 silent    never serves anything mute      is ready, then reports nothing
 //   more stubborn  is ready; ignores SIGTERM and does not stop when asked flood     writes 8 MiB to
 //   stdout, one line to stderr, then crashes
+//   stalled  is ready, then reports RANK_STALLED and exits with code 72
 //   gpu-memory  says that its GPU has no memory left, as MLX does, and ends itself by SIGABRT
 // All but stubborn exit when stdin ends.
 
@@ -68,7 +69,13 @@ class FakeRank {
   void Step() {
     if (phase_ < v1::RANK_PHASE_READY) phase_ = static_cast<v1::RankPhase>(phase_ + 1);
     if (script_ == "failed" && phase_ == v1::RANK_PHASE_LOADING) phase_ = v1::RANK_PHASE_FAILED;
+    const bool stalls = script_ == "stalled" && phase_ == v1::RANK_PHASE_READY;
+    if (stalls && !watchers_.empty() && reports_after_ready_++ > 0) phase_ = v1::RANK_PHASE_FAILED;
     if (script_ != "mute" || phase_ < v1::RANK_PHASE_READY || reports_after_ready_++ == 0) Report();
+    if (phase_ == v1::RANK_PHASE_FAILED && script_ == "stalled") {
+      dispatcher_->PostAfter(std::chrono::milliseconds(800), [] { _exit(72); });
+      return;
+    }
     if (phase_ == v1::RANK_PHASE_FAILED && !watchers_.empty()) {
       std::fputs("rankd: the file is broken\n", stderr);
       dispatcher_->PostAfter(std::chrono::milliseconds(200), [] { _exit(65); });
@@ -85,7 +92,9 @@ class FakeRank {
     const char* synch = std::getenv("MLX_METAL_FAST_SYNCH");
     status.set_backend(synch == nullptr ? "unset" : synch);
     if (phase_ == v1::RANK_PHASE_FAILED) {
-      *status.mutable_failure() = MakeReason("MODEL_FILE_BROKEN", "model.safetensors is cut short");
+      *status.mutable_failure() =
+          script_ == "stalled" ? MakeReason(reasons::kRankStalled, "rank 0 makes no progress")
+                               : MakeReason("MODEL_FILE_BROKEN", "model.safetensors is cut short");
     }
     for (const auto& watcher : watchers_) watcher.Write(status);
   }

@@ -23,6 +23,17 @@ TEST(RankLog, TwoFilesBoundIt) {
   EXPECT_EQ(std::filesystem::file_size(path + ".1"), 100u);
 }
 
+TEST(RankLog, OneThatTakesNoMoreKeepsItsBeginning) {
+  const std::string path = FreshFolder() + "/rank.log";
+  {
+    RankLog log(path, 25, FullLog::kTakesNoMore);
+    for (int i = 0; i < 50; ++i) log.Write("0123456789");
+  }
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "0123456789012345678901234");
+  EXPECT_FALSE(std::filesystem::exists(path + ".1"));
+}
+
 namespace fs = std::filesystem;
 
 class RankLogFiles : public testing::Test {
