@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "discovery/parsers/power_parsers.h"
 #include "discovery/parsers/text_scan.h"
 
@@ -5,6 +7,9 @@ namespace macrame::discovery {
 namespace {
 
 constexpr int kGpusMax = 64;
+constexpr size_t kMacmonLineBytesMax = size_t{64} << 10;
+// By which the machine must draw more than its chip: macmon adds in single precision.
+constexpr double kMachineOverChip = 1.0001;
 
 std::optional<double> Plausible(std::optional<double> watts) {
   if (!watts || !(*watts >= 0) || *watts > kWattsMax) return std::nullopt;
@@ -63,6 +68,12 @@ PartsPower SumOf(const MacPowers& powers) {
   return sum;
 }
 
+std::optional<double> WattsOf(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return Plausible(found->get<double>());
+}
+
 }  // namespace
 
 std::optional<uint64_t> CounterStep(uint64_t before, uint64_t after, uint64_t range) {
@@ -85,6 +96,26 @@ std::optional<PartsPower> ParsePowermetrics(std::string_view text) {
 
 bool WantsSuperuser(std::string_view stderr_text) {
   return stderr_text.find("superuser") != stderr_text.npos;
+}
+
+std::optional<PartsPower> ParseMacmon(std::string_view text) {
+  const auto lines = WholeLines(text);
+  if (lines.empty() || lines.back().size() > kMacmonLineBytesMax) return std::nullopt;
+  const nlohmann::json sample =
+      nlohmann::json::parse(lines.back(), nullptr, /*allow_exceptions=*/false);
+  if (!sample.is_object()) return std::nullopt;
+  MacPowers powers;
+  powers.cpu = WattsOf(sample, "cpu_power");
+  powers.gpu = WattsOf(sample, "gpu_power");
+  powers.ane = WattsOf(sample, "ane_power");
+  if (powers.cpu == 0.0) powers.cpu.reset();
+  const PartsPower chip = SumOf(powers);
+  const auto machine = WattsOf(sample, "sys_power");
+  if (machine && *machine > chip.watts * kMachineOverChip) {
+    return PartsPower{{v1::POWER_PART_MACHINE}, *machine};
+  }
+  if (!(chip.watts > 0) || chip.watts > kWattsMax) return std::nullopt;
+  return chip;
 }
 
 std::optional<double> ParseNvidiaWatts(std::string_view text) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// What machines tell of the power that they draw: files of Linux, `powermetrics` of a Mac,
-// `nvidia-smi`. Pure; any bytes are safe; what is not there, cut off or out of bounds is nullopt,
-// never 0.
+// What machines tell of the power that they draw: files of Linux, `powermetrics` and `macmon` of a
+// Mac, `nvidia-smi`. Pure; any bytes are safe; what is not there, cut off or out of bounds is
+// nullopt, never 0.
 
 #include <cstdint>
 #include <optional>
@@ -35,6 +35,12 @@ std::optional<uint64_t> CounterStep(uint64_t before, uint64_t after, uint64_t ra
 std::optional<PartsPower> ParsePowermetrics(std::string_view text);
 // Whether it refused because it wants the superuser.
 bool WantsSuperuser(std::string_view stderr_text);
+
+// `macmon pipe -s 1`, its last line: one JSON object. Versions before and after 0.8 name loads
+// differently, and powers alike. `sys_power` is the whole machine's. Where macmon can't read that
+// it prints 0, or the chip's own sum instead (src/metrics.rs); then the parts count that it could
+// read. A processor that draws exactly 0 W was not read: with macmon 0.8 so on some macOS 27.
+std::optional<PartsPower> ParseMacmon(std::string_view text);
 
 // `nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits`: watts of all GPUs. nullopt
 // when one of them does not tell.

@@ -1,8 +1,10 @@
 #include "discovery/probe/mac_probe.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "discovery/parsers/link_parsers.h"
 #include "discovery/parsers/mac_parsers.h"
 #include "discovery/probe/link_facts.h"
@@ -38,6 +40,12 @@ Command PowermetricsCommand() {
           .limit = kPowermetricsWindow + kCommandLimit};
 }
 
+Command MacmonCommand(const std::string& folder) {
+  return {.argv = {folder.empty() ? "macmon" : absl::StrCat(folder, "/macmon"), "pipe", "-s", "1",
+                   "-i", absl::StrCat(kPowermetricsWindow.count())},
+          .limit = kPowermetricsWindow + kCommandLimit};
+}
+
 Command HardwareOverviewCommand() {
   return {.argv = {"system_profiler", "SPHardwareDataType", "-json"}, .limit = kSlowCommandLimit};
 }
@@ -54,33 +62,79 @@ Command DfCommand(const std::vector<std::string>& paths) {
   return command;
 }
 
+std::vector<std::string> MacProbe::MacmonFolders() {
+  std::vector<std::string> folders;
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    if (!folder.empty() && folder.front() == '/') folders.emplace_back(folder);
+  }
+  folders.insert(folders.end(), {"/opt/homebrew/bin", "/usr/local/bin"});
+  return folders;
+}
+
 v1::Inventory MacProbe::CollectInventory(const InventoryInputs& inputs) {
   v1::Inventory inventory = CollectMacInventory(runner_, inputs);
-  if (is_refused_ || power_failures_ >= kPowerFailuresMax) {
-    UnknownFacts(inventory).AddCommand("power_watts", PowermetricsCommand(), last_answer_);
-  }
+  AddPowerUnknown(inventory);
   return inventory;
 }
 
+void MacProbe::AddPowerUnknown(v1::Inventory& inventory) const {
+  UnknownFacts unknown(inventory);
+  if (!is_refused_) {
+    if (power_failures_ < kPowerFailuresMax) return;
+    return unknown.AddCommand("power_watts", PowermetricsCommand(), last_answer_);
+  }
+  if (macmon_ && power_failures_ < kPowerFailuresMax) return;
+  const std::string powermetrics = DescribeOutcome(PowermetricsCommand(), last_answer_);
+  const std::string macmon = !macmon_                   ? "no such command"
+                             : last_macmon_.Succeeded() ? "its output does not tell"
+                                                        : DescribeOutcome(*macmon_, last_macmon_);
+  unknown.Add(macmon_ ? reasons::kCommandFailed : reasons::kCommandMissing, "power_watts",
+              absl::StrCat("powermetrics: ", powermetrics, "; macmon: ", macmon,
+                           ". Run the agent as root, or install macmon, which needs no root: 'brew "
+                           "install macmon'"));
+}
+
+std::optional<PartsPower> MacProbe::AskForPower() {
+  if (!is_refused_) {
+    last_answer_ = runner_.Run(PowermetricsCommand());
+    const auto power =
+        last_answer_.Succeeded() ? ParsePowermetrics(last_answer_.out) : std::nullopt;
+    if (power) return power;
+    is_refused_ =
+        last_answer_.outcome == CommandOutcome::kNotFound || WantsSuperuser(last_answer_.err);
+    if (!is_refused_) return std::nullopt;
+  }
+  macmon_.reset();
+  const auto asks = [this](const std::string& folder) {
+    const Command command = MacmonCommand(folder);
+    CommandResult said = runner_.Run(command);
+    if (said.outcome == CommandOutcome::kNotFound) return false;
+    macmon_ = command;
+    last_macmon_ = std::move(said);
+    return true;
+  };
+  if (!asks("") && std::none_of(macmon_folders_.begin(), macmon_folders_.end(), asks)) {
+    return std::nullopt;
+  }
+  return last_macmon_.Succeeded() ? ParseMacmon(last_macmon_.out) : std::nullopt;
+}
+
 PowerReading MacProbe::Power(double gpu_busy_ratio) {
-  if (is_refused_) return {};
   const bool is_busy = gpu_busy_ratio >= kBusyGpuRatio && power_failures_ < kPowerFailuresMax;
   if (power_turns_ > 0 && power_turns_ < kIdlePowerTurns && !is_busy) {
     ++power_turns_;
     return last_power_;
   }
   power_turns_ = 1;
-  last_answer_ = runner_.Run(PowermetricsCommand());
   last_power_ = {};
-  const auto power = last_answer_.Succeeded() ? ParsePowermetrics(last_answer_.out) : std::nullopt;
+  const auto power = AskForPower();
   if (power) {
     last_power_.powers.push_back(*power);
     power_failures_ = 0;
     return last_power_;
   }
   ++power_failures_;
-  is_refused_ =
-      last_answer_.outcome == CommandOutcome::kNotFound || WantsSuperuser(last_answer_.err);
   return {};
 }
 

@@ -87,6 +87,66 @@ TEST(Powermetrics, TellsARefusalFromATrouble) {
   EXPECT_FALSE(WantsSuperuser("powermetrics: no such sampler: gpu_power\n"));
 }
 
+TEST(Macmon, TheWholeMachinesPowerCountsWhereItIsTold) {
+  const auto before = ParseMacmon(tests::Captured("macmon/before-0.8.txt"));
+  ASSERT_TRUE(before.has_value());
+  EXPECT_DOUBLE_EQ(before->watts, 96.625);
+  EXPECT_THAT(before->parts, ElementsAre(v1::POWER_PART_MACHINE));
+  const auto since = ParseMacmon(tests::Captured("macmon/since-0.8.txt"));
+  ASSERT_TRUE(since.has_value());
+  EXPECT_DOUBLE_EQ(since->watts, 8.5);
+  EXPECT_THAT(since->parts, ElementsAre(v1::POWER_PART_MACHINE));
+}
+
+// It prints the chip's sum in its place, or 0.
+TEST(Macmon, WhereTheMachinesIsNotToldTheChipsCounts) {
+  for (const std::string& text :
+       {tests::Captured("macmon/chip-alone.txt"),
+        std::string(R"({"cpu_power":3.5,"gpu_power":5.25,"ane_power":0.5,"sys_power":0.0})") + "\n",
+        std::string(R"({"cpu_power":3.5,"gpu_power":5.25,"ane_power":0.5,"sys_power":null})") +
+            "\n",
+        std::string(R"({"cpu_power":3.5,"gpu_power":5.25,"ane_power":0.5})") + "\n"}) {
+    const auto power = ParseMacmon(text);
+    ASSERT_TRUE(power.has_value()) << text;
+    EXPECT_DOUBLE_EQ(power->watts, 9.25);
+    EXPECT_THAT(power->parts,
+                ElementsAre(v1::POWER_PART_CPU, v1::POWER_PART_GPU, v1::POWER_PART_ANE));
+  }
+}
+
+TEST(Macmon, AProcessorThatDrawsNothingWasNotRead) {
+  const auto gpu = ParseMacmon("{\"cpu_power\":0.0,\"gpu_power\":14.5,\"ane_power\":0.0}\n");
+  ASSERT_TRUE(gpu.has_value());
+  EXPECT_DOUBLE_EQ(gpu->watts, 14.5);
+  EXPECT_THAT(gpu->parts, ElementsAre(v1::POWER_PART_GPU, v1::POWER_PART_ANE));
+  EXPECT_FALSE(
+      ParseMacmon("{\"cpu_power\":0.0,\"gpu_power\":0.0,\"ane_power\":0.0,\"sys_power\":0.0}\n"));
+}
+
+TEST(Macmon, HostileFiguresAreNotKnown) {
+  for (const std::string value : {"-5", "1e999", "-1e999", "100001", "\"12\"", "null", "true",
+                                  "[12]", "{}", "NaN", "Infinity"}) {
+    EXPECT_FALSE(ParseMacmon("{\"cpu_power\":" + value + "}\n").has_value()) << value;
+    EXPECT_FALSE(ParseMacmon("{\"sys_power\":" + value + "}\n").has_value()) << value;
+  }
+  for (const std::string& text :
+       {std::string(), std::string("\n"), std::string("{}\n"), std::string("[]\n"),
+        std::string("{\"cpu_power\":5}"), std::string("thread 'main' panicked\n"),
+        std::string(1'000'000, '['), std::string(60'000, '[') + "\n",
+        "{\"cpu_power\":5,\"a\":\"" + std::string(70'000, 'a') + "\"}\n"}) {
+    EXPECT_FALSE(ParseMacmon(text).has_value()) << text.substr(0, 40);
+  }
+}
+
+TEST(Macmon, DamageCrashesNothing) {
+  std::mt19937_64 random(31);
+  const std::string text = tests::Captured("macmon/since-0.8.txt");
+  for (int i = 0; i < 20'000; ++i) {
+    const auto power = ParseMacmon(tests::Mutate(text, random));
+    ASSERT_TRUE(!power || (power->watts > 0 && power->watts <= kWattsMax));
+  }
+}
+
 TEST(CounterStep, GoesRoundAtItsRange) {
   EXPECT_EQ(CounterStep(100, 350, 1000), 250u);
   EXPECT_EQ(CounterStep(900, 50, 1000), 150u);
