@@ -359,6 +359,16 @@ constexpr std::array kReasonCodes = {
         reasons::kLocalNetworkPrivacy, "macOS does not let this program reach the local network",
         "System Settings, Privacy & Security, Local Network; or run agentd as a LaunchDaemon",
         "user session"},
+    ReasonCode{reasons::kLinkFlaps, "the link at a socket comes and goes",
+               "seat the plug again; else another cable, then another socket", "hands"},
+    ReasonCode{
+        reasons::kFirmwareOld,
+        "a Mac has an older system firmware than one of the same model and macOS",
+        "install the newest macOS on it, which brings the firmware along; else revive it with "
+        "Apple Configurator",
+        "admin"},
+    ReasonCode{reasons::kGpuWedged, "the GPU stays busy though the rank that used it has ended",
+               "end another program that computes there; else restart this machine", "admin"},
     ReasonCode{reasons::kNodeCrashed, "a machine restarted while it served",
                "look for a panic report on it; two in an hour keep it off RDMA", "admin"},
     ReasonCode{reasons::kLatencyHigh,

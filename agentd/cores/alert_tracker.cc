@@ -12,7 +12,8 @@ namespace {
 
 // Notices (IsNotice) that are told all the same.
 constexpr std::string_view kToldNotices[] = {reasons::kThermal, reasons::kSlowerThanPredicted,
-                                             reasons::kCertExpiring, reasons::kWriteLost};
+                                             reasons::kGpuWedged, reasons::kCertExpiring,
+                                             reasons::kWriteLost};
 
 std::string KeyOf(const Problem& problem) {
   if (!problem.model.empty()) return absl::StrCat("model\n", problem.model);

@@ -52,6 +52,9 @@ std::vector<v1::Reason> FindDegradation(const v1::ClusterStatus& status) {
                                          "' says where the time goes; unload and load it to plan "
                                          "anew with what was measured"));
   }
+  for (const v1::Reason& warning : status.links().group().warnings()) {
+    if (warning.code() == reasons::kGpuWedged) found.push_back(warning);
+  }
   return found;
 }
 

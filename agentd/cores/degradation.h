@@ -16,7 +16,8 @@ inline constexpr double kSlowShareOfPredicted = 0.5;
 // Answers before that is said.
 inline constexpr uint64_t kAnswersUntilSlow = 3;
 
-// SLOWER_THAN_PREDICTED and THERMAL, of the deployments and nodes of `status`.
+// SLOWER_THAN_PREDICTED and THERMAL, of the deployments and nodes of `status`; and GPU_WEDGED, as
+// its links say of live nodes: the next rank there would hang.
 std::vector<v1::Reason> FindDegradation(const v1::ClusterStatus& status);
 
 }  // namespace macrame::agentd

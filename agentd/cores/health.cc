@@ -24,8 +24,8 @@ constexpr std::string_view kNotices[] = {
     reasons::kHeardNobody, reasons::kBeaconsMissing, reasons::kNotAnswered, reasons::kNoInterface,
     reasons::kSendRefused,
     // It serves, and may not go on to do so as well.
-    reasons::kSlowerThanPredicted, reasons::kThermal, reasons::kCertExpiring, reasons::kWriteLost,
-    reasons::kJoinLimited, reasons::kAlertUndelivered};
+    reasons::kSlowerThanPredicted, reasons::kThermal, reasons::kGpuWedged, reasons::kCertExpiring,
+    reasons::kWriteLost, reasons::kJoinLimited, reasons::kAlertUndelivered};
 
 bool SaysTheSame(const v1::Reason& a, const v1::Reason& b) {
   return a.code() == b.code() && a.node_id() == b.node_id() && a.message() == b.message();

@@ -13,6 +13,7 @@
 #include "agentd/cores/state_keys.h"
 #include "agentd/links/support_list.h"
 #include "agentd/node/heartbeat_sender.h"
+#include "agentd/node/node_views.h"
 #include "discovery/probe/link_facts.h"
 #include "proto/backends.h"
 #include "proto/reasons.h"
@@ -108,6 +109,7 @@ void LinkTable::OwnChanged() {
 void LinkTable::OnFacts(const v1::LinkFacts& facts) {
   *own_links_.mutable_facts() = facts;
   LeaveOutHeldDomains();
+  own_links_.mutable_facts()->set_gpu_busy_alone_seconds(gpu_watch_.AloneSeconds());
   OwnChanged();
   RefreshPairs();
 }
@@ -184,8 +186,12 @@ void LinkTable::RefreshPairs() {
 void LinkTable::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
   if (now - support_list_read_ >= kSupportListInterval) ReadSupportLists();
+  if (!gpu_watched_at_ || now - *gpu_watched_at_ >= kGpuWatchInterval) WatchGpu();
   ProbeBecauseOfPeer();
   StartMeasurement();
+  // What came before this node led was not looked at by a coordinator.
+  const bool leads = parts_.election.Leading(now).has_value();
+  if (!std::exchange(led_, leads) && leads) wants_write_ = true;
   if (wants_write_ && now - judged_at_ >= kJudgeInterval) {
     judged_at_ = now;
     JudgeAsCoordinator();
@@ -263,18 +269,49 @@ void LinkTable::NoteLostNode(const NodeId& node, const std::string& backend) {
   crash_log_.NoteLost(node, backend, parts_.dispatcher.Now());
 }
 
+v1::NodeCrashes LinkTable::CrashesOf(const NodeId& node) const {
+  const auto& known = parts_.replicator.desired().crashes();
+  const auto found = known.find(node.value());
+  v1::NodeCrashes crashes = found == known.end() ? v1::NodeCrashes() : found->second;
+  crashes.set_node_id(node.value());
+  return crashes;
+}
+
 void LinkTable::NoteCrash(const NodeId& node, const std::string& backend) {
   if (!parts_.election.Leading(parts_.dispatcher.Now()).has_value()) return;
-  const std::string key = absl::StrCat(kCrashPrefix, node.value());
-  const auto& known = parts_.replicator.desired().crashes();
-  const auto before = known.find(node.value());
-  v1::NodeCrashes crashes = before == known.end() ? v1::NodeCrashes() : before->second;
-  crashes.set_node_id(node.value());
+  v1::NodeCrashes crashes = CrashesOf(node);
   AddCrash(crashes, backend, parts_.dispatcher.UnixMs());
+  WriteCrashes(crashes, /*has_new=*/true);
+}
+
+// Coordinator. Of a panic that nobody saw the gang's record is all that tells what ran.
+void LinkTable::NotePanics(const v1::LinkFacts& facts) {
+  const NodeId node(facts.node_id());
+  std::string backend;
+  for (const auto& [replica, record] : parts_.replicator.desired().gangs()) {
+    const auto& assignments = record.plan().assignments();
+    const bool holds =
+        std::any_of(assignments.begin(), assignments.end(),
+                    [&node](const v1::Assignment& one) { return one.node_id() == node.value(); });
+    if (holds) backend = record.plan().backend();
+  }
+  v1::NodeCrashes crashes = CrashesOf(node);
+  const PanicsTaken taken = TakePanics({facts.panics().begin(), facts.panics().end()}, backend,
+                                       parts_.dispatcher.UnixMs(), crashes);
+  if (taken.changed) WriteCrashes(crashes, taken.has_new);
+}
+
+// What a person lifted since is not laid on again unless the machine crashed again.
+void LinkTable::WriteCrashes(const v1::NodeCrashes& crashes, bool has_new) {
+  const NodeId node(crashes.node_id());
   const v1::Reason why = CrashReason(crashes, HostnameOf(node));
+  const std::string value = crashes.SerializeAsString();
+  parts_.replicator.Write(absl::StrCat(kCrashPrefix, node.value()), value,
+                          [](const absl::Status&) {});
+  // Not while the state is closed: what is not known afterwards would be found again and again.
+  if (CrashesOf(node).SerializeAsString() != value) return;
   spdlog::warn("{}", why.message());
-  parts_.replicator.Write(key, crashes.SerializeAsString(), [](const absl::Status&) {});
-  if (!IsQuarantined(crashes)) return;
+  if (!has_new || !IsQuarantined(crashes)) return;
   for (const Backend rdma : {Backend::kJaccl, Backend::kVerbs}) {
     Remember(transport::MakeRefusal(Snapshot(), {node.value()}, NameOf(rdma), why, why));
   }
@@ -295,7 +332,7 @@ void LinkTable::CordonCrashed(const NodeId& node) {
   request.set_order(v1::CORDON_ORDER_CORDON);
   const auto change = DecideCordon(request, nullptr, parts_.dispatcher.UnixMs());
   if (!change.has_value()) return;
-  spdlog::warn("{} is cordoned: it restarted twice within an hour while it served over TCP",
+  spdlog::warn("{} is cordoned: it crashed twice within an hour, and not over RDMA",
                HostnameOf(node));
   parts_.replicator.Set(absl::StrCat(kCordonPrefix, node.value()), change->value,
                         [](const absl::Status&) {});
@@ -345,8 +382,24 @@ void LinkTable::NoteDomainHolders(uint32_t holders) {
   });
 }
 
+// A rank may start and end between two looks of Tick: changes of ranks count as looks, too.
+void LinkTable::WatchGpu() {
+  gpu_watched_at_ = parts_.dispatcher.Now();
+  const double busy_ratio = parts_.own.load().gpu_busy_ratio();
+  gpu_watch_.Note(busy_ratio, RunningRanks(parts_.own.ranks()) > 0, *gpu_watched_at_);
+  v1::LinkFacts& own = *own_links_.mutable_facts();
+  const uint32_t before = own.gpu_busy_alone_seconds(), seconds = gpu_watch_.AloneSeconds();
+  if (own.node_id().empty() || seconds == before) return;
+  if (before == 0) {
+    spdlog::warn("the GPU has been busy for {} s although no rank runs here any more", seconds);
+  }
+  own.set_gpu_busy_alone_seconds(seconds);
+  OwnChanged();
+}
+
 void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
   NoteDomainHolders(DomainHolders(ranks));
+  WatchGpu();
   static constexpr std::string_view kTroubles[] = {reasons::kConnectFailed, reasons::kPeerLost,
                                                    reasons::kInitStalled,
                                                    reasons::kRendezvousUnreachable};
@@ -426,6 +479,12 @@ v1::LinksView LinkTable::View() {
 void LinkTable::JudgeAsCoordinator() {
   wants_write_ = false;
   if (!parts_.election.Leading(parts_.dispatcher.Now()).has_value()) return;
+  std::vector<v1::LinkFacts> panicked;  // what is written may change who is known
+  if (!own_links_.facts().panics().empty()) panicked.push_back(own_links_.facts());
+  for (const auto& [id, links] : others_) {
+    if (!links.facts().panics().empty()) panicked.push_back(links.facts());
+  }
+  for (const v1::LinkFacts& facts : panicked) NotePanics(facts);
   const v1::LinkSnapshot snapshot = Snapshot();
   for (const v1::TransportRefusal& refusal : snapshot.refusals()) {
     const std::optional<std::string> trigger = transport::TriggerToRetry(refusal, snapshot);
@@ -493,7 +552,12 @@ void LinkTable::ReadSupportLists() {
   for (const std::string& path : options_.support_lists) {
     const absl::StatusOr<v1::SupportList> list = ReadSupportList(path);
     if (list.ok()) {
-      if (list->date() > newest.date()) newest = *list;
+      if (list->date() > newest.date()) {
+        newest = *list;
+      } else {
+        trouble = absl::StrCat(path, " is not used: its date, ", list->date(),
+                               ", is not after that of the list in force, ", newest.date());
+      }
     } else if (!absl::IsNotFound(list.status())) {
       trouble = std::string(list.status().message());
     }

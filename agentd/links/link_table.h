@@ -15,6 +15,7 @@
 #include "agentd/cores/changes.h"
 #include "agentd/cores/crash_log.h"
 #include "agentd/cores/election.h"
+#include "agentd/cores/gpu_watch.h"
 #include "agentd/cores/link_schedule.h"
 #include "agentd/links/link_measurer.h"
 #include "agentd/node/member_monitor.h"
@@ -34,6 +35,7 @@ inline constexpr Duration kJudgeInterval = std::chrono::milliseconds(250);
 // A peer's news makes this node look at its own ports again, at most this often.
 inline constexpr Duration kPeerProbeInterval = std::chrono::seconds(10);
 inline constexpr Duration kSupportListInterval = std::chrono::seconds(30);
+inline constexpr Duration kGpuWatchInterval = std::chrono::seconds(2);
 
 class LinkTable {
  public:
@@ -97,13 +99,15 @@ class LinkTable {
   std::vector<v1::TransportRefusal> ForgetRefusals(const std::vector<std::string>& node_ids);
 
   // Coordinator: a gang over `backend` lost this node. Should it turn out that its machine
-  // restarted, that is remembered; twice within an hour keep it off RDMA.
+  // restarted, that is remembered; twice within an hour keep it off RDMA, or cordon it. So do
+  // panics that a Mac itself reports, this one's included.
   void NoteLostNode(const NodeId& node, const std::string& backend);
   // Machines that restarted while they held a rank, for the doctor.
   std::vector<v1::Reason> CrashReasons() const;
 
-  // This node's ranks. What RDMA they hold is nobody's leak. One that failed to reach another puts
-  // all measured ways in doubt: this node looks and measures again, once for each launch.
+  // This node's ranks, at each change. What RDMA they hold is nobody's leak, and the GPU may be
+  // busy while one runs. One that failed to reach another puts all measured ways in doubt: this
+  // node looks and measures again, once for each launch.
   void NoteRanks(const std::vector<v1::RankStatus>& ranks);
 
   LinkMeasurer& measurer() { return *parts_.measurer; }
@@ -121,11 +125,15 @@ class LinkTable {
   void RunMeasurement(const LinkPair& pair, const v1::OpenMeterResponse& offer);
   void TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measured);
   void NoteCrash(const NodeId& node, const std::string& backend);
+  void NotePanics(const v1::LinkFacts& facts);
+  void WriteCrashes(const v1::NodeCrashes& crashes, bool has_new);
+  v1::NodeCrashes CrashesOf(const NodeId& node) const;
   void CordonCrashed(const NodeId& node);
   std::string HostnameOf(const NodeId& node) const;
   void OwnChanged();
   void NoteDomainHolders(uint32_t holders);
   bool LeaveOutHeldDomains();
+  void WatchGpu();
   void JudgeAsCoordinator();
   void WriteVerdicts();
   void ReadSupportLists();
@@ -136,6 +144,8 @@ class LinkTable {
   bool measuring_ = false;
   uint32_t domain_holders_ = 0;  // ranks of ours that hold RDMA domains, or did at the last probe
   bool counts_again_ = false;
+  GpuWatch gpu_watch_;
+  std::optional<MonotonicTime> gpu_watched_at_;
   std::optional<NodeId> asked_;  // for a meter, and has not answered
   v1::NodeLinks own_links_;
   std::map<NodeId, v1::NodeLinks> others_;
@@ -151,6 +161,7 @@ class LinkTable {
   std::map<std::string, uint64_t> doubted_;  // epoch of the last launch that failed, by deployment
   bool stale_ = true;                        // judged_ does not hold any more
   bool wants_write_ = true;                  // the coordinator has not looked since
+  bool led_ = false;                         // at the last look
   MonotonicTime judged_at_{};
   std::string written_;  // substance of what was written last
   struct Waiting {

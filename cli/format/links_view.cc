@@ -170,6 +170,18 @@ std::string PortsText(const v1::LinksView& view, const std::string& node_id, int
                                         rows, width, style));
 }
 
+// A line for each Mac that told it.
+std::string FirmwareText(const v1::LinksView& view, const std::string& node_id) {
+  std::string text;
+  for (const v1::NodeLinks& node : view.nodes()) {
+    const std::string& firmware = node.facts().system_firmware();
+    if (firmware.empty() || (!node_id.empty() && node.node_id() != node_id)) continue;
+    absl::StrAppend(&text, Printable(NameIn(view, node.node_id())), ": firmware ",
+                    Printable(firmware), "\n");
+  }
+  return text.empty() ? "" : absl::StrCat("\n", text);
+}
+
 }  // namespace
 
 std::string NameIn(const v1::LinksView& view, const std::string& node_id) {
@@ -184,7 +196,9 @@ std::string LinksText(const v1::LinksView& view, const std::string& node_id, boo
   std::string text = PathsTable(view, node_id, width, style);
   absl::StrAppend(&text, LinksTable(view, node_id, width, style),
                   ReasonsText(view, node_id, style));
-  if (detail) absl::StrAppend(&text, PortsText(view, node_id, width, style));
+  if (detail) {
+    absl::StrAppend(&text, PortsText(view, node_id, width, style), FirmwareText(view, node_id));
+  }
   absl::StrAppend(&text, GroupText(view, style));
   return text;
 }

@@ -17,7 +17,8 @@ inline constexpr double kRdmaSuspiciousUs = 50;
 inline constexpr double kTcpSuspiciousUs = 300;
 
 // Paths between all pairs, then each link with its verdict, then what all nodes can run together.
-// `node_id` empty: all; else the links of that node. `detail`: each node's ports as well.
+// `node_id` empty: all; else the links of that node. `detail`: each node's ports, and the
+// firmware of those that told it, as well.
 std::string LinksText(const v1::LinksView& view, const std::string& node_id, bool detail, int width,
                       const Style& style);
 

@@ -18,6 +18,8 @@ namespace macrame::discovery {
 // More than any machine has: a larger figure is a misreading.
 inline constexpr uint64_t kMemoryBytesMax = uint64_t{1} << 50;
 inline constexpr uint32_t kCoresMax = 4096;
+// Longer ones are no version; a part of one would be another version.
+inline constexpr size_t kFirmwareBytesMax = 64;
 
 // `sysctl NAME…`: name → value. Names that the system does not know are missing.
 std::map<std::string, std::string> ParseSysctl(std::string_view text);
@@ -77,6 +79,7 @@ struct HardwareOverview {
   std::string chip;
   std::optional<uint64_t> memory_bytes;
   std::optional<uint32_t> cpu_cores, performance_cores;
+  std::string firmware;  // "13822.81.10", of the whole system; at most kFirmwareBytesMax
 };
 HardwareOverview ParseHardwareOverview(std::string_view json);
 

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "discovery/base/plain_text.h"
 #include "discovery/parsers/mac_parsers.h"
 #include "discovery/parsers/text_scan.h"
 
@@ -74,6 +75,8 @@ HardwareOverview ParseHardwareOverview(std::string_view text) {
   overview.memory_bytes = PhysicalMemory(Text(entry, "physical_memory"));
   const auto processors = entry.find("number_processors");
   if (processors != entry.end()) ReadProcessors(*processors, overview);
+  const std::string firmware = Text(entry, "boot_rom_version");
+  if (firmware.size() <= kFirmwareBytesMax && IsPlainText(firmware)) overview.firmware = firmware;
   return overview;
 }
 

@@ -123,6 +123,16 @@ class MacLinks {
         PressureOfLevel(SysctlNumber(values, "kern.memorystatus_vm_pressure_level")));
     const std::string uuid = PlatformUuid(runner_.Run(PlatformUuidCommand()).out);
     if (!uuid.empty()) facts_.set_hardware_id(HardwareId(uuid));
+    ReadFirmware();
+  }
+
+  // Not among the outputs: it prints serial numbers too.
+  void ReadFirmware() {
+    const CommandResult answer = runner_.Run(HardwareOverviewCommand());
+    facts_.set_system_firmware(ParseHardwareOverview(answer.out).firmware);
+    if (facts_.system_firmware().empty()) {
+      Unknown("system_firmware", HardwareOverviewCommand(), answer);
+    }
   }
 
   void ReadThunderbolt() {

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "discovery/probe/link_flaps.h"
 #include "discovery/probe/link_watcher.h"
+#include "discovery/probe/mac_probe.h"
 
 namespace macrame::discovery {
 
@@ -90,7 +92,8 @@ class ThriftyRunner : public CommandRunner {
     if (!forget && settled && now - asked_ < kSlowAnswersKept) return;
     quick_ = quick;
     asked_ = now;
-    kept_.clear();
+    std::erase_if(kept_,
+                  [](const auto& entry) { return !HoldsForGood(entry.first, entry.second); });
   }
 
   CommandResult Run(const Command& command) override {
@@ -105,6 +108,11 @@ class ThriftyRunner : public CommandRunner {
   }
 
  private:
+  // What a Mac is made of, its firmware with it, changes with a restart alone.
+  static bool HoldsForGood(const std::string& line, const CommandResult& said) {
+    return said.Succeeded() && line == CommandLine(HardwareOverviewCommand());
+  }
+
   CommandRunner& inner_;
   std::string quick_;
   bool moved_ = false;  // at the probe before
@@ -122,7 +130,8 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
         inputs_(std::move(inputs)),
         options_(std::move(options)),
         own_runner_(MakeCommandRunner()),
-        runner_(options_.runner != nullptr ? *options_.runner : *own_runner_) {}
+        runner_(options_.runner != nullptr ? *options_.runner : *own_runner_),
+        panic_reports_(options_.panic_reports) {}
 
   void Start(std::function<void(const v1::LinkFacts&)> on_facts) {
     on_facts_ = std::move(on_facts);
@@ -174,10 +183,12 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
   const v1::LinkFacts& facts() const { return facts_; }
 
  private:
-  v1::LinkFacts Collect(MonotonicTime now, bool forget) {
+  v1::LinkFacts Collect(MonotonicTime now, uint64_t unix_ms, bool forget) {
     if (!options_.is_mac) return CollectLinuxLinks(options_.root, inputs_, options_.verbs);
     runner_.BeginProbe(now, forget);
-    return CollectMacLinks(runner_, inputs_);
+    v1::LinkFacts facts = CollectMacLinks(runner_, inputs_);
+    panic_reports_.Read(unix_ms, facts);
+    return facts;
   }
 
   // The probe's parts outlive the worker, which Stop() joins.
@@ -187,9 +198,10 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
     std::vector<std::function<void()>> done;
     done.swap(waiting_);
     const MonotonicTime now = asked_at_ = dispatcher_.Now();
+    const uint64_t unix_ms = dispatcher_.UnixMs();
     boost::asio::post(
-        worker_, [this, weak = weak_from_this(), now, done = std::move(done)]() mutable {
-          v1::LinkFacts fresh = Collect(now, /*forget=*/!done.empty());
+        worker_, [this, weak = weak_from_this(), now, unix_ms, done = std::move(done)]() mutable {
+          v1::LinkFacts fresh = Collect(now, unix_ms, /*forget=*/!done.empty());
           transport::Dispatcher& dispatcher = dispatcher_;
           dispatcher.Post([weak, fresh = std::move(fresh), done = std::move(done)]() mutable {
             const auto self = weak.lock();
@@ -203,6 +215,7 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
   void Take(v1::LinkFacts fresh) {
     asking_ = false;
     fresh.set_probed_unix_ms(dispatcher_.UnixMs());
+    flaps_.Note(fresh, asked_at_);
     const bool changed = facts_.node_id().empty() || !SameLinkFacts(fresh, facts_);
     facts_ = std::move(fresh);
     if (changed && on_facts_) on_facts_(facts_);
@@ -217,7 +230,8 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
   const LinkInputs inputs_;
   const Options options_;
   const std::unique_ptr<ProcessCommandRunner> own_runner_;
-  ThriftyRunner runner_;  // worker thread
+  ThriftyRunner runner_;        // worker thread
+  PanicReports panic_reports_;  // worker thread
   std::function<void(const v1::LinkFacts&)> on_facts_;
   boost::asio::thread_pool worker_{1};
   bool running_ = false;
@@ -229,6 +243,7 @@ class MachineLinkProber::Impl : public std::enable_shared_from_this<MachineLinkP
   std::vector<std::function<void()>> waiting_;
   transport::Dispatcher::TimerId timer_ = 0;
   v1::LinkFacts facts_;
+  LinkFlaps flaps_;
 };
 
 MachineLinkProber::MachineLinkProber(transport::Dispatcher& dispatcher, LinkInputs inputs,

@@ -8,6 +8,7 @@
 
 #include "discovery/probe/link_facts.h"
 #include "discovery/probe/link_prober.h"
+#include "discovery/probe/panic_reports.h"
 #include "proto/monotonic_time.h"
 #include "transport/dispatcher.h"
 
@@ -23,6 +24,7 @@ class MachineLinkProber final : public LinkProber {
     VerbsLister verbs;  // Linux; any thread
     // Also when the system says that an interface, an address or a device changed.
     bool watch = true;
+    std::string panic_reports = kPanicReportsFolder;  // a Mac's folder of them
   };
 
   MachineLinkProber(transport::Dispatcher& dispatcher, LinkInputs inputs, Options options);

@@ -45,6 +45,9 @@ constexpr absl::string_view kGpuMemoryRemedy =
 constexpr absl::string_view kGpuResetRemedy =
     "the rank is launched again; if it comes back, restart that machine and look for another "
     "program that uses its GPU";
+constexpr absl::string_view kGpuIgnoredRemedy =
+    "only a new process is heard again: the rank is launched again; if it comes back, end other "
+    "programs that use that GPU, else restart that machine";
 constexpr absl::string_view kGpuSystemRemedy =
     "update macOS on that machine: this release's MLX is built for a newer one";
 constexpr absl::string_view kFenceRemedy =
@@ -116,7 +119,10 @@ constexpr std::array kKnown = {
           kGpuResetRemedy},
     Known{"kIOGPUCommandBufferCallbackErrorSubmissionsIgnored", reasons::kRankStalled,
           "macOS takes no more commands for the GPU after earlier errors", kGpuPhase, true,
-          kGpuResetRemedy},
+          kGpuIgnoredRemedy},
+    Known{"Ignored (for causing prior/excessive GPU errors)", reasons::kRankStalled,
+          "macOS takes no more commands for the GPU after earlier errors", kGpuPhase, true,
+          kGpuIgnoredRemedy},
     Known{"which is not supported on this OS", reasons::kMlxBuild,
           "MLX's GPU kernels are for a newer macOS than this one", kGpuPhase, false,
           kGpuSystemRemedy},

@@ -124,6 +124,7 @@ SimPlatform::Parts ClusterSim::PlatformPartsOf(int index) {
           machine.id,
           machine.clock,
           machine.ranks,
+          machine.facts,
           [this] { return room_; },
           [this, index](const v1::LaunchSpec& spec) { return OnLaunch(index, spec); },
           [this, index](const v1::StopRanksRequest& order) {

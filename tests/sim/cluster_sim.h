@@ -75,6 +75,7 @@ struct SimMachine {
   bool is_draining = false;  // told to stop
   Us dedicated_at = 0;       // to a tenant that none of the models is of
   RankHost ranks;
+  SimFacts facts;
   ProcessPtr process;
   std::unique_ptr<SimPlatform> platform;
   std::unique_ptr<Agent> agent;
@@ -144,6 +145,7 @@ class ClusterSim {
   void StopCopy();
   const SimMachine& copy() const { return *machines_.back(); }
   const SimMachine& machine(int index) const { return *machines_[index]; }
+  SimFacts& FactsOf(int machine) { return machines_[machine]->facts; }
   std::optional<int> CoordinatorIndex() const;
   // `clusterctl model load` and `unload` at this node. "m0" takes three nodes where there are so
   // many, "m1" two and leaves one.

@@ -17,8 +17,9 @@ constexpr Duration kMeasures = std::chrono::milliseconds(300);
 
 }  // namespace
 
-SimInventoryProber::SimInventoryProber(const ProcessPtr& process, const NodeId& node,
-                                       uint64_t first_revision) {
+SimInventoryProber::SimInventoryProber(const ProcessPtr& process, const SimFacts& machine,
+                                       const NodeId& node, uint64_t first_revision)
+    : machine_(machine) {
   inventory_.set_node_id(node.value());
   inventory_.set_revision(first_revision);
   inventory_.set_os_name("simulated");
@@ -48,12 +49,13 @@ void SimInventoryProber::SetEngines(std::vector<v1::Engine> engines, std::option
 v1::NodeLoad SimInventoryProber::SampleLoad() {
   v1::NodeLoad load;
   load.set_memory_available_bytes(kMemoryBytes);
+  load.set_gpu_busy_ratio(machine_.gpu_busy_ratio);
   return load;
 }
 
 SimLinkProber::SimLinkProber(transport::Dispatcher& dispatcher, const ProcessPtr& process,
-                             const discovery::LinkInputs& inputs)
-    : dispatcher_(dispatcher) {
+                             const SimFacts& machine, const discovery::LinkInputs& inputs)
+    : dispatcher_(dispatcher), machine_(machine) {
   facts_.set_node_id(inputs.node_id.value());
   facts_.set_hostname(inputs.hostname);
   facts_.set_mlx_version(inputs.mlx_version);
@@ -73,6 +75,13 @@ SimLinkProber::SimLinkProber(transport::Dispatcher& dispatcher, const ProcessPtr
   address.set_interface_name("en0");
   address.set_interface_kind(v1::INTERFACE_KIND_ETHERNET);
   address.set_prefix_length(24);
+  unchanged_ = facts_;
+}
+
+v1::LinkFacts SimLinkProber::Look() const {
+  v1::LinkFacts fresh = unchanged_;
+  if (machine_.change_links) machine_.change_links(fresh);
+  return fresh;
 }
 
 void SimLinkProber::After(Duration delay, std::function<void()> task) {
@@ -82,11 +91,22 @@ void SimLinkProber::After(Duration delay, std::function<void()> task) {
 }
 
 void SimLinkProber::Start(std::function<void(const v1::LinkFacts&)> on_facts) {
-  After(kLooks, [this, on_facts = std::move(on_facts)] { on_facts(facts_); });
+  on_facts_ = std::move(on_facts);
+  After(kLooks, [this] {
+    facts_ = Look();
+    on_facts_(facts_);
+  });
 }
 
 void SimLinkProber::ProbeNow(std::function<void()> done) {
-  if (done) After(kLooks, std::move(done));
+  if (!done && !machine_.change_links) return;
+  After(kLooks, [this, done = std::move(done)] {
+    v1::LinkFacts fresh = Look();
+    const bool changed = !discovery::SameLinkFacts(fresh, facts_);
+    facts_ = std::move(fresh);
+    if (changed && on_facts_) on_facts_(facts_);
+    if (done) done();
+  });
 }
 
 bool SimLinkMeasurer::Measure(const transport::MeterTarget& target,

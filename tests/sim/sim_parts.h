@@ -19,10 +19,18 @@
 
 namespace macrame::agentd::sim {
 
+// What a test changes of a machine; its agent finds it at its next look. Outlives the agent.
+struct SimFacts {
+  double gpu_busy_ratio = 0;
+  // Makes of what the machine says of its links what it says instead; may be empty.
+  std::function<void(v1::LinkFacts&)> change_links;
+};
+
 // 64 GiB, with room for all models there are.
 class SimInventoryProber final : public discovery::InventoryProber {
  public:
-  SimInventoryProber(const ProcessPtr& process, const NodeId& node, uint64_t first_revision);
+  SimInventoryProber(const ProcessPtr& process, const SimFacts& machine, const NodeId& node,
+                     uint64_t first_revision);
 
   void Start(std::function<void(const v1::Inventory&)> on_change) override {
     on_change_ = std::move(on_change);
@@ -36,15 +44,16 @@ class SimInventoryProber final : public discovery::InventoryProber {
  private:
   void Changed();
 
+  const SimFacts& machine_;
   v1::Inventory inventory_;
   std::function<void(const v1::Inventory&)> on_change_;
 };
 
-// One network interface.
+// One network interface. It looks again only when it is asked to.
 class SimLinkProber final : public discovery::LinkProber {
  public:
   SimLinkProber(transport::Dispatcher& dispatcher, const ProcessPtr& process,
-                const discovery::LinkInputs& inputs);
+                const SimFacts& machine, const discovery::LinkInputs& inputs);
 
   void Start(std::function<void(const v1::LinkFacts&)> on_facts) override;
   void Stop() override { *alive_ = false; }
@@ -53,9 +62,13 @@ class SimLinkProber final : public discovery::LinkProber {
 
  private:
   void After(Duration delay, std::function<void()> task);
+  v1::LinkFacts Look() const;
 
   transport::Dispatcher& dispatcher_;
+  const SimFacts& machine_;
+  v1::LinkFacts unchanged_;
   v1::LinkFacts facts_;
+  std::function<void(const v1::LinkFacts&)> on_facts_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

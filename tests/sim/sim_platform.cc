@@ -17,12 +17,13 @@ std::unique_ptr<runtime::RankSupervisor> SimPlatform::MakeSupervisor(
 
 std::unique_ptr<discovery::InventoryProber> SimPlatform::MakeInventoryProber(
     discovery::InventoryInputs inputs, uint64_t first_revision) {
-  return std::make_unique<SimInventoryProber>(parts_.process, inputs.node_id, first_revision);
+  return std::make_unique<SimInventoryProber>(parts_.process, parts_.facts, inputs.node_id,
+                                              first_revision);
 }
 
 std::unique_ptr<discovery::LinkProber> SimPlatform::MakeLinkProber(discovery::LinkInputs inputs,
                                                                    Duration) {
-  return std::make_unique<SimLinkProber>(dispatcher_, parts_.process, inputs);
+  return std::make_unique<SimLinkProber>(dispatcher_, parts_.process, parts_.facts, inputs);
 }
 
 std::unique_ptr<LinkMeasurer> SimPlatform::MakeLinkMeasurer() {

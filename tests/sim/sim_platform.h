@@ -6,6 +6,7 @@
 
 #include "agentd/platform.h"
 #include "tests/sim/sim_network.h"
+#include "tests/sim/sim_parts.h"
 #include "tests/sim/sim_ranks.h"
 
 namespace macrame::agentd::sim {
@@ -20,6 +21,7 @@ class SimPlatform final : public Platform {
     NodeId node;
     MachineClock clock;
     RankHost& host;
+    const SimFacts& facts;
     std::function<int()> room;
     std::function<LaunchFacts(const v1::LaunchSpec&)> on_launch;
     std::function<void(const v1::StopRanksRequest&)> on_stop;

@@ -262,8 +262,18 @@ class Doctor {
             finding.add_evidence());
         continue;
       }
-      FindingOf(failure, v1::SEVERITY_WARNING);
+      v1::Finding& finding = FindingOf(failure, v1::SEVERITY_WARNING);
+      if (failure.code() == reasons::kNodeCrashed) AddWhatWasSeen(failure, finding);
     }
+  }
+
+  // A machine's own panic report is a finding already: what others saw of it stands beside it.
+  void AddWhatWasSeen(const v1::Reason& failure, v1::Finding& finding) {
+    if (finding.reason().message() == failure.message()) return;
+    const v1::LinkFacts* facts = FactsOf(failure.node_id());
+    Add(failure.node_id(), facts == nullptr ? "" : facts->hostname(), "the coordinator",
+        failure.message(), finding.add_evidence());
+    finding.add_steps(failure.remedy());
   }
 
   // Worst first; at the same severity the lowest layer first, because the others may follow from

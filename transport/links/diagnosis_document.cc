@@ -35,7 +35,9 @@ void AppendFacts(const v1::Diagnosis& diagnosis, std::string* out) {
     absl::StrAppend(
         out, "| ", Cell(facts.hostname()), " | ",
         Cell(absl::StrCat(facts.machine_model(), " ", facts.chip())), " | ",
-        Cell(absl::StrCat(facts.os_name(), " ", facts.os_version(), " (", facts.os_build(), ")")),
+        Cell(absl::StrCat(facts.os_name(), " ", facts.os_version(), " (", facts.os_build(), ")",
+                          facts.system_firmware().empty() ? "" : ", firmware ",
+                          facts.system_firmware())),
         " | ", Cell(facts.mlx_version()), " | ",
         facts.rdma_devices_listed() != v1::FACT_YES ? "not known"
         : devices.empty()                           ? "none"

@@ -71,6 +71,9 @@ std::string SourceOf(std::string_view code) {
   if (code == reasons::kRdmaDisabledLocal) return "rdma_ctl status";
   if (code == reasons::kOsFrameMismatch) return "sw_vers";
   if (code == reasons::kLink40g || code == reasons::kAsymmetricLink) return "system_profiler";
+  if (code == reasons::kLinkFlaps) return "probes of the last hour";
+  if (code == reasons::kFirmwareOld) return "system_profiler SPHardwareDataType";
+  if (code == reasons::kNodeCrashed) return "panic report";
   if (code == reasons::kInternetSharing) return "ifconfig";
   if (code == reasons::kRouteWrongIf || code == reasons::kFabricNotSeparate) return "netstat -rn";
   if (code == reasons::kConflictingFacts) return "kernel log";

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/backends.h"
 #include "proto/reasons.h"
+#include "transport/links/firmware.h"
 #include "transport/links/ipv4.h"
 #include "transport/links/judge.h"
 #include "transport/links/link_ends.h"
@@ -118,6 +119,7 @@ class GroupJudge {
 
   void Warn() {
     std::set<std::string> builds;
+    std::vector<const v1::LinkFacts*> all_facts;
     std::set<std::pair<std::string, std::string>> seen;
     const auto add = [&](const v1::Reason& warning) {
       if (seen.emplace(warning.code(), warning.message()).second) {
@@ -128,7 +130,8 @@ class GroupJudge {
       const auto node = nodes_.find(id);
       if (node == nodes_.end()) continue;
       const v1::LinkFacts& facts = node->second->facts();
-      for (const v1::Reason& warning : NodeWarnings(facts)) add(warning);
+      all_facts.push_back(&facts);
+      for (const v1::Reason& warning : NodeWarnings(facts, snapshot_.now_unix_ms())) add(warning);
       if (facts.is_mac() == v1::FACT_YES && !facts.os_build().empty()) {
         builds.insert(facts.os_build());
       }
@@ -141,6 +144,7 @@ class GroupJudge {
       add(MakeReason(reasons::kOsMismatch,
                      absl::StrCat("builds of macOS differ: ", absl::StrJoin(builds, ", "))));
     }
+    for (const v1::Reason& warning : OldFirmware(all_facts)) add(warning);
   }
 
   void FindRefusals() {

@@ -4,6 +4,7 @@
 // controller, RDMA on here, peer, RDMA on there, 80 Gb/s, port up, address and GID", in this order.
 // Pure.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ EndVerdict JudgeEnd(const v1::LinkFacts& facts, const v1::ThunderboltPort& port,
 // remedy here could not change.
 void DropWhatTheOtherEndExplains(const EndVerdict& other, EndVerdict& verdict);
 
-// Warnings that hold for a whole node, whatever its links.
-std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts);
+// Warnings that hold for a whole node, whatever its links. `now_unix_ms` 0: not known.
+std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts, uint64_t now_unix_ms);
 
 // The most protection domains that a rank of one RDMA group holds on this machine: JACCL opens a
 // device for each connection, once in a mesh and twice in a ring of two ranks (MLX 0.32).

@@ -288,7 +288,7 @@ class AddressPlan {
       }
     }
     for (const auto& [id, node] : nodes_) {
-      for (const v1::Reason& warning : NodeWarnings(node->facts())) {
+      for (const v1::Reason& warning : NodeWarnings(node->facts(), /*now_unix_ms=*/0)) {
         if (warning.code() == reasons::kInternetSharing) *plan_.add_warnings() = warning;
       }
     }

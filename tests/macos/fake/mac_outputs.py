@@ -36,7 +36,8 @@ MODELS = {
         "sockets": {1: "en2", 2: "en3", 3: "en4", 4: "en5", 5: "en6", 6: "en7"}},
 }
 DEFAULTS = {"os": ["26.4.1", "25E253"], "rdma": "enabled", "kexts": True, "sleep": 0,
-            "bridge": [], "sharing": None, "protection_domains": 0, "booted": 1795000000}
+            "bridge": [], "sharing": None, "protection_domains": 0, "booted": 1795000000,
+            "firmware": "13822.81.10"}
 # What a Mac of another language calls its hardware ports and services; numbers and BSD names stay.
 LANGUAGES = {
     "de": {"Thunderbolt Bridge": "Thunderbolt-Bridge", "Wi-Fi": "WLAN"},
@@ -149,6 +150,7 @@ class Mac:
             "networksetup -listnetworkserviceorder": self.service_order(),
             "ifconfig": self.ifconfig(),
             "netstat -rn -f inet": self.routes(),
+            "system_profiler SPHardwareDataType -json": self.hardware(),
             "system_profiler SPThunderboltDataType -json": self.thunderbolt(),
             "system_profiler SPThunderboltDataType": self.thunderbolt_text(),
             "ibv_devices": self.ibv_devices(),
@@ -216,8 +218,21 @@ class Mac:
                 f'      "model" = "{self.model["chip"]}"\n'
                 f'      "gpu-core-count" = {self.model["gpu"]}\n    }}\n    \n')
 
+    def serial(self):
+        return "MCR" + digits(self.name, self.says.get("board", ""), "serial", count=7).upper()
+
+    def hardware(self):
+        cores, fast = self.model["cores"]
+        return json.dumps({"SPHardwareDataType": [{
+            "_name": "hardware_overview", "boot_rom_version": self.says["firmware"],
+            "chip_type": self.model["chip"], "machine_model": self.model["id"],
+            "machine_name": self.model["name"],
+            "number_processors": f"proc {cores}:{fast}:{cores - fast}",
+            "physical_memory": f"{self.model['gib']} GB",
+            "serial_number": self.serial()}]}, indent=2) + "\n"
+
     def platform(self):
-        serial = "MCR" + digits(self.name, self.says.get("board", ""), "serial", count=7).upper()
+        serial = self.serial()
         return ("+-o Root  <class IORegistryEntry, id 0x100000100, retain 40>\n    {\n"
                 f'      "IOPlatformUUID" = "{uuid(serial)}"\n'
                 f'      "IOPlatformSerialNumber" = "{serial}"\n    }}\n    \n')

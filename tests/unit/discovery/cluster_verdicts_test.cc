@@ -171,6 +171,7 @@ TEST(ClusterVerdicts, VpnsAndTelephonesAreNoPlaceToMeet) {
 TEST(ClusterVerdicts, WhatIsAtARiskIsWarnedOfAndServes) {
   EXPECT_THAT(Judge("sleeping").warnings, ::testing::ElementsAre("MAY_SLEEP"));
   EXPECT_THAT(Judge("mixed-builds").warnings, ::testing::ElementsAre("OS_MISMATCH"));
+  EXPECT_THAT(Judge("old-firmware").warnings, ::testing::ElementsAre("FIRMWARE_OLD"));
   EXPECT_THAT(Judge("tethered").warnings, IsEmpty());
   EXPECT_THAT(Judge("vpn").warnings, IsEmpty());
 }

@@ -73,6 +73,7 @@ TEST_F(AlertTrackerTest, HowItIsConfiguredIsNoAlertHeatIs) {
   EXPECT_FALSE(IsAlert("CLUSTER_PAUSED"));
   EXPECT_FALSE(IsAlert("ALERT_UNDELIVERED"));
   EXPECT_TRUE(IsAlert("THERMAL"));
+  EXPECT_TRUE(IsAlert("GPU_WEDGED"));
   EXPECT_TRUE(IsAlert("NODE_DEAD"));
   EXPECT_TRUE(IsAlert("TRANSPORT_FALLBACK"));
   EXPECT_TRUE(Pass(seconds(60), {{MakeReason("NODE_CORDONED", "mini-2 is cordoned"), ""}}).empty());

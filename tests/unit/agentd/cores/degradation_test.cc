@@ -47,6 +47,20 @@ TEST(Degradation, AThrottledNodeUnderAGangIsNamed) {
   EXPECT_TRUE(FindDegradation(status).empty()) << "it serves nothing";
 }
 
+// Of all warnings of links, that one says why the next model will hang.
+TEST(Degradation, AWedgedGpuIsNamedWhetherItsNodeServesOrNot) {
+  v1::ClusterStatus status = Serving(30, 9);
+  v1::GroupVerdict& group = *status.mutable_links()->mutable_group();
+  group.add_warnings()->set_code("MAY_SLEEP");
+  v1::Reason& wedged = *group.add_warnings();
+  wedged.set_code("GPU_WEDGED");
+  wedged.set_node_id("bbbb");
+  const std::vector<v1::Reason> found = FindDegradation(status);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].code(), "GPU_WEDGED");
+  EXPECT_EQ(found[0].node_id(), "bbbb");
+}
+
 TEST(Degradation, WhatIsNotReadyIsSaidElsewhere) {
   v1::ClusterStatus status = Serving(1, 9);
   status.mutable_deployments(0)->set_state(v1::DEPLOYMENT_STATE_BACKING_OFF);

@@ -285,6 +285,21 @@ TEST(LinksText, AGroupThatNobodyJudgedIsNotKnown) {
   EXPECT_EQ(NetworkStatsText(Links(), 140, Style()), "No link has been measured yet.\n");
 }
 
+TEST(LinksText, TheFirmwareIsADetailOfNodesThatToldIt) {
+  v1::LinksView view = Links();
+  for (const char* id : {"aaaaaaaaaaaa", "bbbbbbbbbbbb"}) {
+    v1::NodeLinks& node = *view.add_nodes();
+    node.set_node_id(id);
+    if (id[0] == 'a') node.mutable_facts()->set_system_firmware("13822.81.10\x1b[2J");
+  }
+  const std::string text = LinksText(view, "", true, 140, Style());
+  EXPECT_TRUE(Has(text, "\nmini-a: firmware 13822.81.10")) << text;
+  EXPECT_FALSE(Has(text, "\x1b")) << "nothing that a terminal would act on";
+  EXPECT_FALSE(Has(text, "mini-b: firmware")) << text;
+  EXPECT_FALSE(Has(LinksText(view, "", false, 140, Style()), "firmware"));
+  EXPECT_FALSE(Has(LinksText(view, "bbbbbbbbbbbb", true, 140, Style()), "firmware"));
+}
+
 TEST(NameIn, IsTheHostnameOrTheIdsBegin) {
   v1::LinksView view = Links();
   EXPECT_EQ(NameIn(view, "aaaaaaaaaaaa"), "mini-a");

@@ -130,6 +130,26 @@ TEST(HostileNumbers, OnlyWholePlainNumbersAreRead) {
   EXPECT_EQ(Multiply(0, UINT64_MAX), 0u);
 }
 
+TEST(HostileJson, AFirmwareThatIsNoShortTextIsNotKnown) {
+  const auto firmware = [](const std::string& value) {
+    return ParseHardwareOverview("{\"SPHardwareDataType\":[{\"boot_rom_version\":" + value + "}]}")
+        .firmware;
+  };
+  EXPECT_EQ(firmware(R"x("2069.80.3.0.0 (iBridge: 21.16.3045.0.0,0)")x"),
+            "2069.80.3.0.0 (iBridge: 21.16.3045.0.0,0)")
+      << "of a Mac with a T2";
+  const std::string longest(kFirmwareBytesMax, '1');
+  EXPECT_EQ(firmware("\"" + longest + "\""), longest);
+  // A part of it would be another version.
+  EXPECT_EQ(firmware("\"" + longest + "1\""), "");
+  EXPECT_EQ(firmware("\"" + Repeat(1'000'000, "13822.") + "\""), "");
+  for (const char* value :
+       {"13822.81", "null", "true", "{}", "[\"13822.81.10\"]", "\"\"", R"("13822\u001b[2J")",
+        R"("13822\n81")", "\"\xff\xfe\"", "\"13822.81"}) {
+    EXPECT_EQ(firmware(value), "") << value;
+  }
+}
+
 TEST(HostileNumbers, SizesThatNoMachineHasAreNone) {
   EXPECT_FALSE(ParseHardwareOverview(R"({"SPHardwareDataType":[{"physical_memory":"9999999 TB"}]})")
                    .memory_bytes.has_value());

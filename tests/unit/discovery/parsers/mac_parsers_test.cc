@@ -100,9 +100,11 @@ TEST(MacParsers, SystemProfiler) {
   EXPECT_EQ(studio.memory_bytes, uint64_t{256} << 30);
   EXPECT_EQ(studio.cpu_cores, 28u);
   EXPECT_EQ(studio.performance_cores, 20u);
+  EXPECT_EQ(studio.firmware, "13822.81.10");
   const auto virtual_mac = ParseHardwareOverview(Captured("virtual-mac/hardware.json"));
   EXPECT_EQ(virtual_mac.cpu_cores, 4u);
   EXPECT_FALSE(virtual_mac.performance_cores.has_value());
+  EXPECT_EQ(virtual_mac.firmware, "") << "it does not tell";
   EXPECT_EQ(ParseDisplays(Captured("studio-m3-ultra-profiler/displays.json")).cores, 60u);
   const auto paravirtual = ParseDisplays(Captured("virtual-mac/displays.json"));
   EXPECT_EQ(paravirtual.name, "Apple Paravirtual device");
@@ -184,6 +186,8 @@ std::vector<ParserCase> Cases() {
        }},
       {"studio-m3-ultra-profiler/hardware.json",
        [](std::string_view t) { return Show(ParseHardwareOverview(t).memory_bytes); }},
+      {"studio-m3-ultra-profiler/hardware.json",
+       [](std::string_view t) { return ParseHardwareOverview(t).firmware; }},
       {"studio-m3-ultra-profiler/displays.json",
        [](std::string_view t) { return Show(ParseDisplays(t).cores); }},
       {"studio-m3-ultra-512/df.txt",

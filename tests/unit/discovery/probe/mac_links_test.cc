@@ -78,6 +78,7 @@ TEST(MacLinks, APairOnOneCableIsKnownThroughAndThrough) {
   EXPECT_EQ(oak.os_version(), "26.4.1");
   EXPECT_EQ(oak.os_build(), "25E253");
   EXPECT_EQ(oak.machine_model(), "Mac16,11");
+  EXPECT_EQ(oak.system_firmware(), "13822.81.10");
   EXPECT_EQ(oak.has_thunderbolt(), v1::FACT_YES);
   EXPECT_EQ(oak.rdma_enabled(), v1::FACT_YES);
   EXPECT_EQ(oak.rdma_devices_listed(), v1::FACT_YES);
@@ -323,6 +324,22 @@ TEST(MacLinks, WithoutJsonTheFormForPeopleIsRead) {
   EXPECT_EQ(text.unknown(0).code(), "COMMAND_TIMED_OUT");
 }
 
+TEST(MacLinks, AFirmwareThatIsNotToldIsUnknownWithItsReason) {
+  auto runner = ReplayCommandRunner::Open(tests::MakeCluster("mesh-2") + "/oak");
+  ASSERT_TRUE(runner.ok());
+  LinkInputs inputs;
+  inputs.node_id = NodeId("000000000000000000000000000000aa");
+  CommandResult cut = runner->answers().at("system_profiler SPHardwareDataType -json");
+  cut.out.resize(cut.out.size() / 2);
+  runner->Set("system_profiler SPHardwareDataType -json", cut);
+  const v1::LinkFacts facts = CollectMacLinks(*runner, inputs);
+  EXPECT_EQ(facts.system_firmware(), "");
+  ASSERT_EQ(facts.unknown_size(), 1);
+  EXPECT_EQ(facts.unknown(0).code(), "OUTPUT_UNREADABLE");
+  EXPECT_THAT(facts.unknown(0).message(),
+              HasSubstr("system_firmware: system_profiler SPHardwareDataType -json: "));
+}
+
 TEST(MacLinks, OutputsForReportsNameTheirCommandAndAreBounded) {
   const auto cluster = ClusterFacts("mesh-4");
   for (const auto& [name, facts] : cluster) {
@@ -331,6 +348,7 @@ TEST(MacLinks, OutputsForReportsNameTheirCommandAndAreBounded) {
       EXPECT_FALSE(output.command().empty());
       EXPECT_LE(output.text().size(), 4096u);
       EXPECT_THAT(output.text(), ::testing::Not(HasSubstr("IOPlatformSerialNumber")));
+      EXPECT_THAT(output.text(), ::testing::Not(HasSubstr("serial_number")));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <thread>
 
 #include "tests/unit/discovery/fake_cluster.h"
@@ -35,10 +36,11 @@ class MachineLinkProberTest : public ::testing::Test {
     prober_.Start([this](const v1::LinkFacts&) { ++changes_; });
   }
 
-  static MachineLinkProber::Options OptionsOf(CommandRunner* runner) {
+  MachineLinkProber::Options OptionsOf(CommandRunner* runner) const {
     MachineLinkProber::Options options;
     options.runner = runner;
     options.is_mac = true;
+    options.panic_reports = panic_reports_;
     return options;
   }
 
@@ -66,6 +68,21 @@ class MachineLinkProberTest : public ::testing::Test {
     runner_.Set(command, Said(said.replace(at, old.size(), changed)));
   }
 
+  // The next probe by itself, and its end.
+  void ProbeLater() {
+    const uint64_t before = prober_.facts().probed_unix_ms();
+    dispatcher_.AdvanceBy(std::chrono::seconds(31));
+    ASSERT_TRUE(Until([&] { return prober_.facts().probed_unix_ms() != before; }));
+  }
+
+  uint32_t DropsAt(uint32_t socket) const {
+    for (const v1::ThunderboltPort& port : prober_.facts().ports()) {
+      if (port.socket() == socket) return port.drops_last_hour();
+    }
+    ADD_FAILURE() << "no socket " << socket;
+    return 0;
+  }
+
   // The slow answer changes, and the next probe sees it.
   void ExpectProfilerIsAskedAgain() {
     runner_.Set("system_profiler SPThunderboltDataType -json",
@@ -74,6 +91,7 @@ class MachineLinkProberTest : public ::testing::Test {
     EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
   }
 
+  const std::string panic_reports_ = FreshFolder();
   transport::FakeDispatcher dispatcher_;
   ReplayCommandRunner runner_;
   MachineLinkProber prober_;
@@ -97,6 +115,23 @@ TEST_F(MachineLinkProberTest, LooksAgainByItself) {
   runner_.Set("rdma_ctl status", Said("disabled\n"));
   dispatcher_.AdvanceBy(std::chrono::seconds(31));
   EXPECT_TRUE(Until([&] { return changes_ == 2; }));
+}
+
+// macOS writes a report minutes after the restart: the next look finds it.
+TEST_F(MachineLinkProberTest, APanicReportIsToldOnceItIsWritten) {
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  EXPECT_EQ(prober_.facts().panics_size(), 0);
+  std::ofstream(panic_reports_ + "/panic-full-2026-09-21-130000.0002.panic")
+      << R"({"bug_type":"210","timestamp":"2026-09-21 13:00:00.00 +0000"})"
+      << "\n"
+      << R"({"panicString":"panic(cpu 2 caller 0x1): DART\nMore"})"
+      << "\n";
+  dispatcher_.AdvanceBy(std::chrono::seconds(31));
+  ASSERT_TRUE(Until([&] { return changes_ == 2; }));
+  ASSERT_EQ(prober_.facts().panics_size(), 1);
+  EXPECT_EQ(prober_.facts().panics(0).text(), "panic(cpu 2 caller 0x1): DART");
+  Probe();
+  EXPECT_EQ(changes_, 2) << "it is no news again";
 }
 
 TEST_F(MachineLinkProberTest, SlowAnswersAreKeptUntilSomethingMovesOrSomebodyAsks) {
@@ -132,6 +167,73 @@ TEST_F(MachineLinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextPr
   ASSERT_TRUE(Until([&] { return changes_ == 2; }));
   EXPECT_EQ(prober_.facts().has_thunderbolt(), v1::FACT_YES);
   ExpectProfilerIsAskedAgain();
+}
+
+// A plug that is badly seated: its interface goes and comes, and each time a probe sees it.
+TEST_F(MachineLinkProberTest, ALinkThatGoesAndComesIsCounted) {
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  EXPECT_EQ(DropsAt(2), 0u);
+  for (uint32_t times = 1; times <= 3; ++times) {
+    Change("ifconfig", "en3: ", "status: active", "status: inactive");
+    ProbeLater();
+    EXPECT_EQ(DropsAt(2), times - 1);
+    Change("ifconfig", "en3: ", "status: inactive", "status: active");
+    ProbeLater();
+    EXPECT_EQ(DropsAt(2), times);
+  }
+  EXPECT_EQ(DropsAt(1), 0u);
+  const int before = changes_;
+  dispatcher_.AdvanceBy(std::chrono::minutes(61));
+  Probe();
+  EXPECT_EQ(DropsAt(2), 0u);
+  EXPECT_EQ(changes_, before + 1) << "that an hour is over is told";
+}
+
+TEST_F(MachineLinkProberTest, ASocketThatIsEmptyAndThenNotIsCountedAndAPulledCableIsNot) {
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  const std::string command = "system_profiler SPThunderboltDataType -json";
+  // An interface that is off tells nothing of its cable.
+  Change("ifconfig", "en3: ", "<UP,BROADCAST,SMART,RUNNING,", "<BROADCAST,SMART,");
+  Change("ifconfig", "en3: ", "status: active", "status: inactive");
+  Probe();
+  const std::string there = runner_.answers().at(command).out;
+  Change(command, "", "receptacle_connected", "receptacle_no_devices_connected");
+  const std::string gone = runner_.answers().at(command).out;
+  Probe();
+  runner_.Set(command, Said(there));
+  Probe();
+  EXPECT_EQ(DropsAt(2), 1u);
+  runner_.Set(command, Said(gone));
+  Probe();
+  dispatcher_.AdvanceBy(std::chrono::seconds(61));
+  Probe();
+  runner_.Set(command, Said(there));
+  Probe();
+  EXPECT_EQ(DropsAt(2), 1u);
+}
+
+// It changes with a restart alone, and is slow to ask; one that was not told is asked for again.
+TEST_F(MachineLinkProberTest, TheFirmwareIsAskedForUntilItIsKnown) {
+  const std::string command = "system_profiler SPHardwareDataType -json";
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  EXPECT_EQ(prober_.facts().system_firmware(), "13822.81.10");
+  const CommandResult told = runner_.answers().at(command);
+  CommandResult silent;
+  silent.outcome = CommandOutcome::kTimedOut;
+  runner_.Set(command, silent);
+  Probe();
+  EXPECT_EQ(prober_.facts().system_firmware(), "13822.81.10");
+  MachineLinkProber late(dispatcher_, Inputs(), OptionsOf(&runner_));
+  bool done = false;
+  late.Start([&](const v1::LinkFacts&) { done = true; });
+  ASSERT_TRUE(Until([&] { return done; }));
+  EXPECT_EQ(late.facts().system_firmware(), "");
+  EXPECT_EQ(late.facts().unknown_size(), 1);
+  runner_.Set(command, told);
+  done = false;
+  late.ProbeNow([&] { done = true; });
+  ASSERT_TRUE(Until([&] { return done; }));
+  EXPECT_EQ(late.facts().system_firmware(), "13822.81.10");
 }
 
 TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {

@@ -56,6 +56,13 @@ TEST(RankMessages, WhatTheGpuSaysHasAReasonAndANextStep) {
       {"[METAL] Command buffer execution failed: Discarded (victim of GPU error/recovery) "
        "(00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)",
        "RANK_STALLED", "another program"},
+      {"libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] "
+       "Command buffer execution failed: Ignored (for causing prior/excessive GPU errors) "
+       "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)",
+       "RANK_STALLED", "only a new process is heard"},
+      {"Execution of the command buffer was aborted due to an error during execution. Ignored "
+       "(for causing prior/excessive GPU errors)",
+       "RANK_STALLED", "else restart that machine"},
       {"RuntimeError: Failed to load the metallib mlx.metallib. This library is using language "
        "version 4.0 which is not supported on this OS.",
        "MLX_BUILD", "update macOS"},
@@ -76,6 +83,23 @@ TEST(RankMessages, WhatTheGpuSaysHasAReasonAndANextStep) {
                                                                     << found->reason.remedy();
     EXPECT_FALSE(found->reason.message().empty());
   }
+}
+
+// Ignored commands are of a GPU that failed before: the first failure says more.
+TEST(RankMessages, WhatMacOsIgnoresIsAFaultOfTheGpuThatFollowsFromAnEarlierOne) {
+  const std::string timeout =
+      "[METAL] Command buffer execution failed: Caused GPU Timeout Error "
+      "(00000002:kIOGPUCommandBufferCallbackErrorTimeout)";
+  const std::string ignored =
+      "[METAL] Command buffer execution failed: Ignored (for causing prior/excessive GPU errors) "
+      "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)";
+  const auto alone = RecogniseLastLines(ignored + "\n" + ignored);
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_EQ(alone->phase, kGpuFaultPhase) << "no link is refused for it";
+  EXPECT_TRUE(alone->is_symptom);
+  const auto after = RecogniseLastLines(ignored + "\n" + timeout + "\n" + ignored);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_EQ(after->reason.evidence(), timeout);
 }
 
 // A crash report gives the address first; where it crashed says more.

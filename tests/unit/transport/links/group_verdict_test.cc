@@ -7,6 +7,7 @@
 #include "tests/unit/transport/links/link_snapshots_for_tests.h"
 #include "transport/links/diagnosis.h"
 #include "transport/links/judge.h"
+#include "transport/links/link_ends.h"
 #include "transport/links/mlx_settings.h"
 
 namespace macrame::transport {
@@ -209,6 +210,8 @@ TEST(NodeWarnings, EachIsSaidWithItsMachineAndAVerdictStands) {
       {reasons::kLocalNetworkPrivacy,
        [](v1::LinkFacts& facts) { facts.set_local_network_denied(v1::FACT_YES); },
        "refused this program"},
+      {reasons::kGpuWedged, [](v1::LinkFacts& facts) { facts.set_gpu_busy_alone_seconds(60); },
+       "GPU has been busy for 60 s or longer"},
       {reasons::kInternetSharing,
        [](v1::LinkFacts& facts) {
          v1::NetworkBridge& bridge = *facts.add_bridges();
@@ -224,6 +227,9 @@ TEST(NodeWarnings, EachIsSaidWithItsMachineAndAVerdictStands) {
          route.set_gateway("10.77.5.9");
        },
        "leaves by en2"},
+      {reasons::kLinkFlaps,
+       [](v1::LinkFacts& facts) { facts.mutable_ports(0)->set_drops_last_hour(4); },
+       "the link at Thunderbolt socket 1 (en2) went and came 4 times within the last hour"},
   };
   for (const Warning& warning : warnings) {
     SCOPED_TRACE(std::string(warning.code));
@@ -238,6 +244,49 @@ TEST(NodeWarnings, EachIsSaidWithItsMachineAndAVerdictStands) {
     EXPECT_THAT(group.warnings(0).message(), HasSubstr(warning.says));
     EXPECT_FALSE(group.warnings(0).remedy().empty());
   }
+}
+
+TEST(NodeWarnings, APanicOfTheLastDayIsToldWithItsAgeAndItsReport) {
+  constexpr uint64_t kHour = 3'600'000, kNow = 1'795'000'000'000;
+  v1::LinkSnapshot snapshot = GoodPair();
+  snapshot.set_now_unix_ms(kNow);
+  const auto add = [&](uint64_t age_ms, const std::string& text) {
+    v1::PanicReport& panic = *FactsOf(snapshot, 0).add_panics();
+    panic.set_unix_ms(kNow - age_ms);
+    panic.set_text(text);
+    panic.set_file("/reports/" + text);
+  };
+  add(25 * kHour, "old");
+  EXPECT_TRUE(JudgeLinks(snapshot).group().warnings().empty());
+  add(150 * kHour / 60, "panic: x");
+  v1::GroupVerdict group = JudgeLinks(snapshot).group();
+  ASSERT_EQ(group.warnings_size(), 1) << group.DebugString();
+  EXPECT_EQ(group.warnings(0).code(), reasons::kNodeCrashed);
+  EXPECT_EQ(group.warnings(0).message(), "mini-a: its kernel panicked 2 h ago: panic: x");
+  EXPECT_EQ(group.warnings(0).evidence(), "/reports/panic: x");
+  add(20 * kHour / 60, "panic: y");
+  group = JudgeLinks(snapshot).group();
+  ASSERT_EQ(group.warnings_size(), 1) << "one for each machine";
+  EXPECT_EQ(group.warnings(0).message(),
+            "mini-a: its kernel panicked 20 min ago, 2 times within 24 h: panic: y");
+}
+
+// The doctor has one finding for it, which holds what the others saw, and the way back.
+TEST(NodeWarnings, APanicAndTheRestartThatWasSeenAreOneFinding) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 0).add_panics()->set_text("panic: x");
+  v1::Reason seen = MakeReason(reasons::kNodeCrashed, "mini-a restarted 2 times", "mini-a");
+  seen.set_remedy("it was cordoned");
+  const std::vector<v1::Reason> failures = {seen};
+  const v1::Diagnosis diagnosis = Diagnose(snapshot, JudgeLinks(snapshot), {}, failures);
+  std::vector<const v1::Finding*> found;
+  for (const v1::Finding& finding : diagnosis.findings()) {
+    if (finding.reason().code() == reasons::kNodeCrashed) found.push_back(&finding);
+  }
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found[0]->symptom(), HasSubstr("its kernel panicked"));
+  EXPECT_THAT(found[0]->DebugString(), HasSubstr("mini-a restarted 2 times"));
+  EXPECT_THAT(found[0]->steps(), Contains("it was cordoned"));
 }
 
 // A rank of a mesh holds a domain for each peer; two of a pair open their device twice in a ring.
@@ -259,12 +308,59 @@ TEST(NodeWarnings, AMeshThatServesIsNotToldToRestart) {
   EXPECT_THAT(group.warnings(0).remedy(), HasSubstr("once its ranks have ended"));
 }
 
+// Shortly after a rank's end its last load still says that it computes.
+TEST(NodeWarnings, AGpuThatIsBusyAloneIsToldFromThirtySecondsOn) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 1).set_is_mac(v1::FACT_NO);
+  const auto told = [&](int node, uint32_t seconds) {
+    FactsOf(snapshot, node).set_gpu_busy_alone_seconds(seconds);
+    const std::vector<v1::Reason> warnings = NodeWarnings(FactsOf(snapshot, node), 0);
+    return warnings.empty() ? v1::Reason() : warnings[0];
+  };
+  EXPECT_EQ(told(0, 0).code(), "");
+  EXPECT_EQ(told(0, 29).code(), "");
+  EXPECT_EQ(told(0, 30).code(), reasons::kGpuWedged);
+  EXPECT_THAT(told(0, 240).message(), HasSubstr("busy for 4 min or longer"));
+  EXPECT_THAT(told(0, 30).remedy(), HasSubstr("Activity Monitor"));
+  EXPECT_THAT(told(1, 30).remedy(), Not(HasSubstr("Activity Monitor"))) << "no Mac";
+  EXPECT_THAT(told(1, 30).remedy(), HasSubstr("restart this machine"));
+}
+
 TEST(NodeWarnings, ABridgeOfOnesOwnIsNotInternetSharing) {
   v1::LinkSnapshot snapshot = GoodPair();
   v1::NetworkBridge& bridge = *FactsOf(snapshot, 0).add_bridges();
   bridge.set_name("bridge1");
   bridge.add_members("en5");
   EXPECT_TRUE(JudgeLinks(snapshot).group().warnings().empty());
+}
+
+TEST(NodeWarnings, ALinkThatWentTwiceIsNotWarnedOf) {
+  v1::LinkSnapshot snapshot = GoodPair();
+  FactsOf(snapshot, 1).mutable_ports(0)->set_drops_last_hour(2);
+  EXPECT_TRUE(JudgeLinks(snapshot).group().warnings().empty());
+}
+
+TEST(NodeWarnings, AllSocketsThatFlapAreNamedInOneWarning) {
+  v1::LinkSnapshot snapshot = Macs(3, {{0, 1}, {0, 2}, {1, 2}});
+  v1::LinkFacts& facts = FactsOf(snapshot, 0);
+  for (int i = 0; i < 2; ++i) facts.mutable_ports(i)->set_drops_last_hour(3 + i);
+  facts.mutable_ports(1)->set_speed_text("80 Gb/s");
+  facts.mutable_ports(1)->mutable_peers(0)->set_device_name("Mac16,9");
+  v1::GroupVerdict group = JudgeLinks(snapshot).group();
+  EXPECT_EQ(group.verdict(), "jaccl-mesh");
+  ASSERT_EQ(group.warnings_size(), 1) << group.DebugString();
+  EXPECT_EQ(group.warnings(0).message(),
+            "mac-0: the link at Thunderbolt socket 1 (en2) went and came 3 times, that at "
+            "Thunderbolt socket 2 (en3) 4 times within the last hour");
+  EXPECT_THAT(group.warnings(0).evidence(),
+              HasSubstr("; Thunderbolt socket 2 (en3): 4 drops, 80 Gb/s, to Mac16,9"));
+  EXPECT_THAT(group.warnings(0).remedy(), HasSubstr("seat the plug again"));
+  const v1::Diagnosis told = Diagnose(snapshot, JudgeLinks(snapshot), {}, {});
+  ASSERT_EQ(told.findings_size(), 1);
+  EXPECT_THAT(told.findings(0).symptom(), HasSubstr("socket 2 (en3) 4 times"));
+  // What another node says of itself is not believed to have no end.
+  for (int i = 0; i < 1000; ++i) facts.add_ports()->set_drops_last_hour(9);
+  EXPECT_LT(JudgeLinks(snapshot).group().warnings(0).message().size(), 1000u);
 }
 
 // ---- unknown is never no
