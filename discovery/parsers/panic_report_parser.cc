@@ -79,7 +79,8 @@ std::string FirstLine(std::string_view said) {
       line += said[i];
       continue;
     }
-    if (++i == said.size() || said[i] == 'n' || said[i] == 'r') break;
+    ++i;
+    if (i == said.size() || said[i] == 'n' || said[i] == 'r') break;
     if (std::string_view("\"\\/t").find(said[i]) == std::string_view::npos) line += '\\';
     line += said[i] == 't' ? ' ' : said[i];
   }
