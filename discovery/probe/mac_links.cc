@@ -425,9 +425,10 @@ Command IbvDevinfoCommand() { return {.argv = {"ibv_devinfo", "-v"}}; }
 Command ClassCountCommand() { return {.argv = {"ioclasscount", kProtectionDomainClass}}; }
 Command KextsCommand() { return {.argv = {"kmutil", "showloaded", "--collection", "boot"}}; }
 Command KernelLogCommand() {
-  return {.argv = {"log", "show", "--last", "boot", "--style", "compact", "--predicate",
-                   "process == \"kernel\" AND (eventMessage CONTAINS[c] \"RDMA\" OR eventMessage "
-                   "CONTAINS[c] \"DART\")"},
+  const char* of_rdma =
+      "process == \"kernel\" AND (eventMessage CONTAINS[c] \"RDMA\" OR eventMessage CONTAINS[c] "
+      "\"DART\")";
+  return {.argv = {"log", "show", "--last", "boot", "--style", "compact", "--predicate", of_rdma},
           .limit = kSlowCommandLimit};
 }
 Command PowerCommand() { return {.argv = {"pmset", "-g"}}; }
