@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -245,11 +244,8 @@ absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& fou
 // What these programs need stays Homebrew's, though they are copied. "": nothing is to be said.
 std::string WhatHomebrewMayTake(const ServiceSettings& settings) {
   if (settings.manager != ServiceManager::kLaunchd) return "";
-  std::ifstream file(settings.built + "/bin/agentd", std::ios::binary);
-  std::string head(kMachHeaderBytesMax, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<size_t>(file.gcount()));
-  const std::string library = HomebrewLibraryOf(head);
+  const std::string library = HomebrewLibraryOf(
+      transport::ReadBeginning(settings.built + "/bin/agentd", kMachHeaderBytesMax).value_or(""));
   if (library.empty()) return "";
   return absl::StrCat(
       "warning: these programs load Homebrew's libraries (", Printable(library),

@@ -28,8 +28,8 @@ constexpr uint64_t KeptMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(kPanicsKept).count();
 }
 
-// "panic-full-2026-11-20-101112.0002.panic", "panic-base+socd-…", "Kernel-…". Files of a machine
-// that was forced off by its button begin otherwise.
+// "panic-full-2026-11-20-101112.0002.panic", "panic-base+socd-…", "Kernel-…". Files of a
+// machine that was forced off by its button begin otherwise.
 bool IsPanicName(const std::string& name) {
   return absl::EndsWithIgnoreCase(name, ".panic") &&
          (absl::StartsWithIgnoreCase(name, "panic") || absl::StartsWithIgnoreCase(name, "kernel"));

@@ -26,8 +26,8 @@ inline constexpr int kInheritedFdFirst = 3;
 struct ProcessCommand {
   std::vector<std::string> arguments;    // [0] is the program's path
   std::vector<std::string> environment;  // "NAME=value"
-  // Open descriptors that the process gets as kInheritedFdFirst, the next number, …; these stay the
-  // caller's.
+  // Open descriptors that the process gets as kInheritedFdFirst, the next number, …; these stay
+  // the caller's.
   std::vector<int> inherited{};
   std::string log_path;
   uint64_t log_bytes_max = 0;

@@ -12,27 +12,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "proto/utf8.h"
+#include "runtime/supervisor/last_lines.h"
 
 namespace macrame::runtime {
 namespace {
 
 constexpr size_t kReportDepthMax = 64;
-constexpr size_t kReportLineBytesMax = 200;
 constexpr size_t kTopFramesMax = 3;
 constexpr char kCrashBugType[] = "309";
 // Where a program that aborts passes through.
 constexpr std::array<absl::string_view, 4> kAbortImages = {"libsystem_", "libc++abi", "libdispatch",
                                                            "libobjc"};
-
-std::string CleanLine(absl::string_view text) {
-  std::string line(text.substr(0, kReportLineBytesMax * 2));
-  for (char& c : line) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
-  }
-  line = AsUtf8(line, "?");
-  return std::string(CutToBytes(line, kReportLineBytesMax));
-}
 
 // Where values are nested deeper than any report's, the text is not given to the JSON reader: it
 // would take memory for each level.
@@ -75,7 +65,7 @@ const nlohmann::json& Element(const nlohmann::json& list, uint64_t index) {
 
 std::string TextOf(const nlohmann::json& object, const char* name) {
   const nlohmann::json& value = Member(object, name);
-  return value.is_string() ? CleanLine(value.get_ref<const std::string&>()) : "";
+  return value.is_string() ? ReportLine(value.get_ref<const std::string&>()) : "";
 }
 
 std::optional<uint64_t> NumberOf(const nlohmann::json& object, const char* name) {
@@ -85,7 +75,7 @@ std::optional<uint64_t> NumberOf(const nlohmann::json& object, const char* name)
 }
 
 std::string FrameLine(size_t index, absl::string_view image, absl::string_view where) {
-  return CleanLine(absl::StrCat(index, " ", image.empty() ? "?" : image, " ", where));
+  return ReportLine(absl::StrCat(index, " ", image.empty() ? "?" : image, " ", where));
 }
 
 std::string ImageOf(const nlohmann::json& images, const nlohmann::json& frame) {
@@ -115,13 +105,13 @@ std::string NoteOfLibraries(const nlohmann::json& body) {
   if (!by_library.is_object()) return "";
   for (const nlohmann::json& sentences : by_library) {
     const nlohmann::json& first = Element(sentences, 0);
-    if (first.is_string()) return CleanLine(first.get_ref<const std::string&>());
+    if (first.is_string()) return ReportLine(first.get_ref<const std::string&>());
   }
   return "";
 }
 
 std::string WithSubtype(const std::string& type, const std::string& subtype) {
-  return subtype.empty() ? type : CleanLine(absl::StrCat(type, ", ", subtype));
+  return subtype.empty() ? type : ReportLine(absl::StrCat(type, ", ", subtype));
 }
 
 std::optional<CrashReport> ParseJsonForm(absl::string_view text) {
@@ -152,7 +142,7 @@ std::optional<CrashReport> ParseJsonForm(absl::string_view text) {
 void ReadProcess(absl::string_view words, CrashReport& report) {
   const size_t open = words.rfind('[');
   if (open == absl::string_view::npos) return;
-  report.program = CleanLine(absl::StripAsciiWhitespace(words.substr(0, open)));
+  report.program = ReportLine(absl::StripAsciiWhitespace(words.substr(0, open)));
   const absl::string_view number = words.substr(open + 1);
   uint64_t pid = 0;
   if (absl::SimpleAtoi(number.substr(0, number.find(']')), &pid)) report.pid = pid;
@@ -192,11 +182,11 @@ std::optional<CrashReport> ParseTextForm(absl::string_view text) {
     if (absl::ConsumePrefix(&line, "Process:")) {
       ReadProcess(line, report);
     } else if (absl::ConsumePrefix(&line, "Exception Type:")) {
-      report.exception = CleanLine(absl::StripLeadingAsciiWhitespace(line));
+      report.exception = ReportLine(absl::StripLeadingAsciiWhitespace(line));
     } else if (absl::ConsumePrefix(&line, "Exception Subtype:") ||
                (absl::ConsumePrefix(&line, "Exception Codes:") &&
                 absl::StrContains(line, "KERN_"))) {
-      subtype = CleanLine(absl::StripLeadingAsciiWhitespace(line));
+      subtype = ReportLine(absl::StripLeadingAsciiWhitespace(line));
     }
   }
   report.exception = WithSubtype(report.exception, subtype);

@@ -1,5 +1,6 @@
 #include "runtime/supervisor/last_lines.h"
 
+#include "absl/strings/ascii.h"
 #include "proto/utf8.h"
 
 namespace macrame::runtime {
@@ -25,6 +26,15 @@ std::string LastLines::Text() const {
   if (unfinished_.empty()) return text;
   const std::string last = AsUtf8(unfinished_, "?");
   return text.empty() ? last : text + "\n" + last;
+}
+
+std::string ReportLine(absl::string_view text) {
+  std::string line(text.substr(0, kReportLineBytesMax * 2));
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  line = AsUtf8(line, "?");
+  return std::string(CutToBytes(line, kReportLineBytesMax));
 }
 
 }  // namespace macrame::runtime

@@ -1,11 +1,14 @@
 #pragma once
 
-// The last lines of what a process wrote, however much it wrote.
+// The last lines of what a process wrote, however much it wrote; single lines of what the system
+// wrote about it.
 
 #include <cstddef>
 #include <deque>
 #include <string>
 #include <string_view>
+
+#include "absl/strings/string_view.h"
 
 namespace macrame::runtime {
 
@@ -27,5 +30,11 @@ class LastLines {
   std::deque<std::string> lines_;
   std::string unfinished_;
 };
+
+inline constexpr size_t kReportLineBytesMax = 200;
+
+// A line of a report, fit for messages: control characters become spaces, what is not UTF-8 '?',
+// and what is beyond kReportLineBytesMax is cut.
+std::string ReportLine(absl::string_view text);
 
 }  // namespace macrame::runtime

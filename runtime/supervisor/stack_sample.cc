@@ -6,12 +6,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "proto/utf8.h"
+#include "runtime/supervisor/last_lines.h"
 
 namespace macrame::runtime {
 namespace {
 
-constexpr size_t kCallBytesMax = 200;
 constexpr std::array<absl::string_view, 3> kTellingParts = {kFenceWait, "tbt_", "ibv_"};
 
 // "    +     ! 812 f(int)  (in libmlx.dylib) + 212  [0x104a3c]" is "f(int) (in libmlx.dylib)".
@@ -23,12 +22,9 @@ std::string CallOf(absl::string_view line) {
     const size_t end = line.find(')', image);
     if (end != absl::string_view::npos) line = line.substr(0, end + 1);
   }
-  std::string call = AsUtf8(std::string(line.substr(0, kCallBytesMax * 2)), "?");
+  std::string call(line);
   if (const size_t gap = call.find("  (in "); gap != std::string::npos) call.erase(gap, 1);
-  for (char& c : call) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
-  }
-  return std::string(CutToBytes(call, kCallBytesMax));
+  return ReportLine(call);
 }
 
 // A name that begins so, not one that has it in its middle.

@@ -3,10 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <utility>
 
 #include "runtime/supervisor/stack_sample.h"
+#include "transport/regular_file.h"
 
 namespace macrame::runtime {
 
@@ -51,11 +51,7 @@ void StackSampling::Finish() {
 }
 
 std::vector<std::string> StackSampling::Calls() const {
-  std::ifstream file(path_, std::ios::binary);
-  std::string text(kStackSampleBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return TellingCalls(text);
+  return TellingCalls(transport::ReadBeginning(path_, kStackSampleBytesMax).value_or(""));
 }
 
 }  // namespace macrame::runtime

@@ -149,8 +149,7 @@ void WarnOfPanics(const v1::LinkFacts& facts, uint64_t now_unix_ms, Warnings& ou
               last->file());
   reason.set_remedy(
       "read that report on the machine and install the newest macOS; two panics within an hour "
-      "keep "
-      "it off RDMA, or cordon it where RDMA was not in use");
+      "keep it off RDMA, or cordon it where RDMA was not in use");
 }
 
 // A command that was cut off with its rank, or another program: nothing tells one from the other.
