@@ -134,6 +134,7 @@ int RunGenerateCommand(const GenerateOptions& options) {
   BootOptions boot;
   boot.needs_text = options.prompt_tokens.empty();
   boot.types = options.types;
+  boot.bound = options.bound;
   if (options.prefill_chunk_tokens > 0) boot.prefill_chunk_tokens = options.prefill_chunk_tokens;
   auto rank = BootRank(options.spec, watchdog, boot);
   absl::Status status = rank.status();

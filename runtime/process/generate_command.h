@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "macrame/v1/rank.pb.h"
+#include "runtime/gang/gang_link.h"
 #include "runtime/process/engine_overrides.h"
 
 namespace macrame::runtime::engine {
@@ -22,6 +23,7 @@ struct GenerateOptions {
   bool json = false;             // one JSON object instead of the text
   int prefill_chunk_tokens = 0;  // 0: the engine's own
   EngineOverrides types{};
+  BoundSockets bound{};  // of the spec's addresses
 };
 
 // Returns the process's exit code.

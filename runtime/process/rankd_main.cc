@@ -186,6 +186,7 @@ int Generate(Options& options) {
     if (!ReadSpec(options.launch_spec, command.spec)) {
       return Usage(options.launch_spec + " holds no launch spec");
     }
+    command.bound = options.bound;
   } else {
     if (options.model.empty()) return Usage("--generate needs --model or --launch-spec");
     command.spec.set_world_size(1);

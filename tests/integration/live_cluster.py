@@ -7,6 +7,7 @@ switch. It stops every process and removes every namespace that it made. Standar
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -36,10 +37,15 @@ def run(args, check=True, timeout=30, **more):
     return done
 
 
-def free_udp_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(kind=socket.SOCK_STREAM):
+    """None that a connection may be given before an agent binds it: systems take those from 32768 up."""
+    while True:
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(20000, 32000)))
+                return probe.getsockname()[1]
+            except OSError:
+                continue
 
 
 class Node:
@@ -88,9 +94,7 @@ class Node:
 
     def start(self):
         if not self.namespace and self.gateway_port == 0:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.gateway_port = probe.getsockname()[1]
+            self.gateway_port = free_port()
             self.write_config()
         output = open(os.path.join(self.folder, "stdout.log"), "ab")
         self.process = subprocess.Popen(
@@ -145,7 +149,7 @@ class LiveCluster:
         # Short: a unix socket's path may be 104 bytes long.
         self.folder = tempfile.mkdtemp(prefix="mcr", dir="/tmp")
         self.prefix = f"m{os.getpid()}"
-        self.discovery_port = 8888 if namespaces else free_udp_port()
+        self.discovery_port = 8888 if namespaces else free_port(socket.SOCK_DGRAM)
         self.secret = os.path.join(self.folder, "cluster.secret")
         self.made_namespaces = []
         run([self.binary("clusterctl"), "cluster", "init", "--name", "trial", "--out", self.secret])

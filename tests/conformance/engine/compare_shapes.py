@@ -19,8 +19,6 @@ or experts that are nearly tied: of QUANTIZED_DRAWN models one has to agree in a
 """
 
 import os
-import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +31,9 @@ import numpy as np
 from cases import run_cases
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tests", "conformance"))
+from held_ports import HeldPorts  # noqa: E402
+
 STEPS = 64
 CONTEXT = 128
 WIRE_BOUND = 3e-2  # of the largest logit
@@ -49,29 +50,15 @@ WIDE, SERVED = "wide", "served"
 WHOLE = "-whole"  # behind the name of a shape: ranks hold whole experts
 WHOLE_SHAPES = [shape + WHOLE for shape in SHAPES if shape != "pp2"]
 SAMPLED_WHOLE = ("qwen3_moe", "gpt_oss", "deepseek_v3")
-PORTS = (20000, 32000)  # that no outgoing connection is given
-PORT_TRIES = 3
 
 
-def free_port():
-    while True:
-        port = random.randrange(*PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-
-
-def write_specs(folder, shape, layers):
+def write_specs(folder, shape, layers, ports):
     """One file a rank; protoc makes the message of its text."""
     stages, widths = SHAPES[shape.removesuffix(WHOLE)]
     whole = "whole_experts: true" if shape.endswith(WHOLE) else ""
     tp = len(widths)
     world = stages * tp
-    ring = "".join(f'ring_addresses: "127.0.0.1:{free_port()}"\n' for _ in range(world))
-    step = free_port()
+    ring = "".join(f'ring_addresses: "{address}"\n' for address in ports.ring)
     paths = []
     for rank in range(world):
         stage, part = divmod(rank, tp)
@@ -83,7 +70,7 @@ def write_specs(folder, shape, layers):
 pp: {stages} backend: "ring" model {{ path: "{folder}" }} {ring}
 assignment {{ rank: {rank} node_id: "node-{rank}" stage: {stage} tp_rank: {part} {slices} {whole}
 layer_begin: {layers * stage // stages} layer_end: {layers * (stage + 1) // stages} }}
-step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: {CONTEXT}
+step_address: "{ports.step}" gang_secret: "{'s' * 32}" context_length: {CONTEXT}
 socket_path: "{folder}/rank{rank}.sock" """
         path = os.path.join(folder, f"rank{rank}.spec")
         with open(path, "wb") as file:
@@ -95,46 +82,37 @@ socket_path: "{folder}/rank{rank}.sock" """
     return paths
 
 
-class PortTaken(RuntimeError):
-    """Another program took a port between its choice and its use."""
-
-
 def run_gang(rankd, folder, shape, wire, layers, prompt, steps, vocabulary):
-    for _ in range(PORT_TRIES):
-        try:
-            return run_ranks(rankd, folder, shape, wire, layers, prompt, steps, vocabulary)
-        except PortTaken as error:
-            taken = error
-    raise taken
-
-
-def run_ranks(rankd, folder, shape, wire, layers, prompt, steps, vocabulary):
-    specs = write_specs(folder, shape, layers)
+    stages, widths = SHAPES[shape.removesuffix(WHOLE)]
     out = os.path.join(folder, "logits.f32")
     kv = ["--kv-type", "float32"] if wire == WIDE else []
     exact = kv + ["--wire-float32"] if wire == WIDE else []
     others = []
-    try:
-        for spec in specs[1:]:
-            with open(spec + ".log", "w") as log:
-                others.append(subprocess.Popen([rankd, "--launch-spec", spec, *kv],
-                                               stdin=subprocess.PIPE, stderr=log))
-        done = subprocess.run(
-            [rankd, "--generate", "--launch-spec", specs[0], "--logits", out, "--max-tokens",
-             str(steps), "--prefill-chunk", str(compare.PREFILL_CHUNK), "--prompt-tokens",
-             ",".join(map(str, prompt)), *exact],
-            capture_output=True, text=True, timeout=120)
-        if done.returncode != 0:
-            told = "".join(open(spec + ".log").read() for spec in specs[1:])
-            said = f"rank 0 ended with {done.returncode}: {done.stderr.strip()}; {told}"
-            raise PortTaken(said) if "PORT_TAKEN" in said else RuntimeError(said)
-        for rank, other in enumerate(others, start=1):
-            if other.wait(timeout=20) != 0:
-                raise RuntimeError(f"rank {rank} ended with {other.returncode}")
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
+    with HeldPorts(stages * len(widths)) as ports:
+        specs = write_specs(folder, shape, layers, ports)
+        try:
+            for rank, spec in enumerate(specs[1:], start=1):
+                options, fds = ports.handed(rank)
+                with open(spec + ".log", "w") as log:
+                    others.append(subprocess.Popen([rankd, "--launch-spec", spec, *options, *kv],
+                                                   stdin=subprocess.PIPE, stderr=log, pass_fds=fds))
+                ports.release(rank)
+            options, fds = ports.handed(0)
+            done = subprocess.run(
+                [rankd, "--generate", "--launch-spec", specs[0], *options, "--logits", out,
+                 "--max-tokens", str(steps), "--prefill-chunk", str(compare.PREFILL_CHUNK),
+                 "--prompt-tokens", ",".join(map(str, prompt)), *exact],
+                capture_output=True, text=True, timeout=120, pass_fds=fds)
+            if done.returncode != 0:
+                told = "".join(open(spec + ".log").read() for spec in specs[1:])
+                raise RuntimeError(f"rank 0 ended with {done.returncode}: {done.stderr.strip()}; {told}")
+            for rank, other in enumerate(others, start=1):
+                if other.wait(timeout=20) != 0:
+                    raise RuntimeError(f"rank {rank} ended with {other.returncode}")
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
     return np.fromfile(out, dtype=np.float32).reshape(-1, vocabulary)
 
 

@@ -9,7 +9,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from mlx_lm.utils import _get_classes, load_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
+sys.path.insert(0, str(ROOT / "tests" / "conformance"))
+from held_ports import HeldPorts
 from live_cluster import Failed, LiveCluster, alive_nodes, coordinator_of, deployment, is_ready, say
 
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -92,8 +93,8 @@ def up_to_the_end(tokens):
     return tokens[:tokens.index(2) + 1] if 2 in tokens else tokens
 
 
-def answer_of(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def answer_of(command, pass_fds=()):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, pass_fds=pass_fds)
     if done.returncode != 0:
         raise Failed(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)["tokens"]
@@ -105,22 +106,16 @@ def ask_alone(rankd, folder, prompt):
                       "--prompt-tokens", ",".join(map(str, prompt))])
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def write_spec(path, folder, rank, addresses, step, staged):
+def write_spec(path, folder, rank, ports, staged):
     """protoc makes the message of its text. `staged`: two stages, else two parts of each layer."""
     ways = "tp: 1 pp: 2" if staged else "tp: 2 pp: 1"
     part = (f"stage: {rank} layer_begin: {2 * rank} layer_end: {2 * rank + 2}" if staged else
             f"tp_rank: {rank} layer_end: 4")
-    ring = "".join(f'ring_addresses: "{address}"\n' for address in addresses)
+    ring = "".join(f'ring_addresses: "{address}"\n' for address in ports.ring)
     text = f"""deployment: "trial" epoch: 1 rank: {rank} world_size: 2 {ways} backend: "ring"
 model {{ path: "{folder}" engine: "mlx-lm" }} python: "{sys.executable}"
 assignment {{ rank: {rank} {part} node_id: "node-{rank}" }}
-{ring} step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: 1024
+{ring} step_address: "{ports.step}" gang_secret: "{'s' * 32}" context_length: 1024
 socket_path: "{path}.sock" """
     done = subprocess.run(["protoc", f"-I{ROOT}/proto", "--encode=macrame.v1.LaunchSpec",
                            f"{ROOT}/proto/macrame/v1/rank.proto"], input=text.encode(),
@@ -129,18 +124,19 @@ socket_path: "{path}.sock" """
 
 
 def ask_two(rankd, folder, prompt, scratch, staged=False):
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    step = free_port()
     specs = [scratch / f"rank{rank}" for rank in range(2)]
-    for rank, spec in enumerate(specs):
-        write_spec(spec, folder, rank, addresses, step, staged)
-    with open(scratch / "rank1.log", "w") as log:
-        other = subprocess.Popen([rankd, "--launch-spec", specs[1]], stdin=subprocess.PIPE,
-                                 stderr=log)
+    with HeldPorts(2) as ports, open(scratch / "rank1.log", "w") as log:
+        for rank, spec in enumerate(specs):
+            write_spec(spec, folder, rank, ports, staged)
+        options, fds = ports.handed(1)
+        other = subprocess.Popen([rankd, "--launch-spec", specs[1], *options],
+                                 stdin=subprocess.PIPE, stderr=log, pass_fds=fds)
+        ports.release(1)
         try:
-            tokens = answer_of([rankd, "--generate", "--launch-spec", specs[0], "--json",
+            options, fds = ports.handed(0)
+            tokens = answer_of([rankd, "--generate", "--launch-spec", specs[0], *options, "--json",
                                 "--max-tokens", str(TOKENS),
-                                "--prompt-tokens", ",".join(map(str, prompt))])
+                                "--prompt-tokens", ",".join(map(str, prompt))], fds)
             if other.wait(timeout=20) != 0:
                 raise Failed(f"rank 1 ended with {other.returncode}: see {log.name}")
         finally:

@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 
+#include "tests/unit/free_port.h"
 #include "transport/asio_dispatcher.h"
 
 namespace macrame::discovery {
@@ -23,18 +24,6 @@ using std::chrono::seconds;
 std::string IdOf(char digit) { return std::string(32, digit); }
 
 BeaconTrust Trust(char seed = 'k') { return {"loom", std::string(8, seed), std::string(32, seed)}; }
-
-// A UDP port that is free now.
-uint16_t FreePort() {
-  const int fd = socket(AF_INET, SOCK_DGRAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  socklen_t length = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 std::string LoopbackName() {
   const auto interfaces = ListInterfaces(KindFromName);
@@ -104,7 +93,7 @@ class SocketBeaconServiceTest : public ::testing::Test {
   }
 
   transport::AsioDispatcher dispatcher_;
-  const uint16_t port_ = FreePort();
+  const uint16_t port_ = FreePort(SOCK_DGRAM);
 };
 
 TEST_F(SocketBeaconServiceTest, ThreeOnOneMachineFindEachOther) {
@@ -211,7 +200,7 @@ TEST_F(SocketBeaconServiceTest, ASeedIsEnoughWhereBroadcastsDoNotReach) {
   // Two ports: each hears only what is sent to its own, hence only what a seed names.
   BeaconServiceOptions first = Options();
   BeaconServiceOptions second = Options();
-  second.port = FreePort();
+  second.port = FreePort(SOCK_DGRAM);
   second.seeds = {"127.0.0.1:" + std::to_string(first.port)};
   Peer a(dispatcher_, 'a', first, Trust());
   Peer b(dispatcher_, 'b', second, Trust());

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "tests/unit/free_port.h"
 #include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
@@ -14,10 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string FreeAddress() {
-  const auto listener = transport::StreamSocket::Listen("127.0.0.1:0");
-  return absl::StrCat("127.0.0.1:", listener.value().LocalPort());
-}
+std::string FreeAddress() { return absl::StrCat("127.0.0.1:", FreePort()); }
 
 std::vector<absl::Status> Meet(const std::vector<RendezvousPlace>& places, milliseconds limit) {
   std::vector<absl::Status> ends(places.size());

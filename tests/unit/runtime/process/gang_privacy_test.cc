@@ -3,9 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,35 +82,18 @@ TEST(GangPrivacyTest, WhoListensBetweenTwoRanksReadsNothing) {
   ListenBetween(GangShape::kPipeline, /*is_private=*/true, alone);
 }
 
-// A socket as the agent hands it on: bound, and open in the process that is started.
-int Bound(std::string* address) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  socklen_t size = sizeof(at);
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&at), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size), 0);
-  *address = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
-  return fd;
-}
-
+// Every Gang hands its ranks bound sockets.
 TEST(GangPrivacyTest, RanksMeetAtTheSocketsThatTheyInherit) {
-  auto specs = MakeSpecs(kBundledModel, GangShape::kTensor, 2);
-  std::string step, ring[2];
-  const std::vector<int> fds{Bound(&step), Bound(&ring[0]), Bound(&ring[1])};
-  for (v1::LaunchSpec& spec : specs) {
-    spec.set_step_address(step);
-    spec.set_ring_addresses(0, ring[0]);
-    spec.set_ring_addresses(1, ring[1]);
+  const auto specs = MakeSpecs(kBundledModel, GangShape::kTensor, 2);
+  Gang gang(specs);
+  const std::vector<std::string> addresses{specs[0].step_address(), specs[0].ring_addresses(0),
+                                           specs[0].ring_addresses(1)};
+  for (const std::string& address : addresses) {
+    EXPECT_FALSE(transport::StreamSocket::Listen(address).ok())
+        << "nobody else gets to " << address << " first";
   }
-  Gang gang(specs,
-            {{"--step-socket", std::to_string(fds[0]), "--ring-socket", std::to_string(fds[1])},
-             {"--ring-socket", std::to_string(fds[2])}});
-  EXPECT_FALSE(transport::StreamSocket::Listen(step).ok()) << "nobody else gets there first";
   EXPECT_TRUE(gang.WaitUntilReady());
   EXPECT_EQ(Ask(gang.stub(), TokenQuestion()).tokens.size(), kTokens);
-  for (const int fd : fds) close(fd);
 }
 
 // Whether `what` stands anywhere in the memory that a process may write to; unset: it can't be

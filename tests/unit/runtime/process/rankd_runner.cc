@@ -1,23 +1,22 @@
 #include "tests/unit/runtime/process/rankd_runner.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <thread>
 
 #include "proto/check.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/families/config_file.h"
+#include "tests/unit/free_port.h"
 #include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {
@@ -26,30 +25,33 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The rank binds it later, so it must be none that a connection may be given meanwhile: systems
-// take those from 32768 up. Each test's process looks in a part of its own.
-std::string FreeAddress() {
-  constexpr int kBegin = 20'000, kEnd = 32'000, kOfProcess = 40;
-  static int next = kBegin + getpid() % ((kEnd - kBegin) / kOfProcess) * kOfProcess;
-  for (int tries = kBegin; tries < kEnd; ++tries) {
-    const int port = next;
-    next = next + 1 < kEnd ? next + 1 : kBegin;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    close(fd);
-    if (is_free) return "127.0.0.1:" + std::to_string(port);
-  }
-  MACRAME_CHECK(false) << "no port is free";
-  return "";
+// By address, bound sockets for the ranks that will be started: as an agent does, so that no port
+// is free for another program in between.
+std::map<std::string, int>& HeldSockets() {
+  static std::map<std::string, int> held;
+  return held;
+}
+
+std::string HoldAddress() {
+  int held = -1;
+  const std::string address = "127.0.0.1:" + std::to_string(FreePort(SOCK_STREAM, &held));
+  HeldSockets()[address] = held;
+  return address;
+}
+
+// Hands the socket on, where there is one.
+void HandOn(const std::string& address, const char* option, std::vector<std::string>& command,
+            std::vector<int>& sockets) {
+  const auto node = HeldSockets().extract(address);
+  if (node.empty()) return;
+  command.insert(command.end(), {option, std::to_string(node.mapped())});
+  sockets.push_back(node.mapped());
 }
 
 }  // namespace
 
-RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path)
+RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path,
+                           const std::vector<int>& sockets)
     : log_path_(log_path) {
   int pipe_ends[2];
   MACRAME_CHECK(pipe(pipe_ends) == 0) << "pipe";
@@ -68,10 +70,12 @@ RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std:
     dup2(pipe_ends[0], STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
+    for (const int socket : sockets) fcntl(socket, F_SETFD, 0);
     execv(argv[0], argv.data());
     _exit(127);
   }
   close(log);
+  for (const int socket : sockets) close(socket);
   close(pipe_ends[0]);
   stdin_ = pipe_ends[1];
 }
@@ -123,8 +127,8 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
   const uint32_t pp = ranks / tp;
   const std::string scratch = FreshFolder();
   std::vector<std::string> ring;
-  for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(FreeAddress());
-  const std::string step_address = FreeAddress();
+  for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(HoldAddress());
+  const std::string step_address = HoldAddress();
   std::vector<v1::LaunchSpec> specs(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     v1::LaunchSpec& spec = specs[rank];
@@ -166,7 +170,10 @@ Gang::Gang(const std::vector<v1::LaunchSpec>& specs,
       const std::vector<std::string>& more = arguments[processes_.size()];
       command.insert(command.end(), more.begin(), more.end());
     }
-    processes_.push_back(std::make_unique<RankdProcess>(command, base + ".log"));
+    std::vector<int> sockets;
+    HandOn(spec.ring_addresses(static_cast<int>(spec.rank())), "--ring-socket", command, sockets);
+    if (spec.rank() == 0) HandOn(spec.step_address(), "--step-socket", command, sockets);
+    processes_.push_back(std::make_unique<RankdProcess>(command, base + ".log", sockets));
     // The socket is not there yet: try again soon.
     grpc::ChannelArguments channel;
     channel.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);

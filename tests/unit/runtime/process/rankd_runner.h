@@ -17,7 +17,9 @@ namespace macrame::runtime::engine {
 // One process. Killed and reaped at the end of its object.
 class RankdProcess {
  public:
-  RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path);
+  // It inherits `sockets`, which are closed here.
+  RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path,
+               const std::vector<int>& sockets = {});
   ~RankdProcess();
   RankdProcess(const RankdProcess&) = delete;
   RankdProcess& operator=(const RankdProcess&) = delete;
