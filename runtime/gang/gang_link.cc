@@ -79,6 +79,7 @@ void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse
   std::sort(times.begin(), times.end());
   v1::CollectiveTiming& timing = *response.add_timings();
   timing.set_size_bytes(size);
+  timing.set_rounds(static_cast<uint32_t>(times.size()));
   timing.set_us_p50(times[times.size() / 2]);
   timing.set_us_p99(times[times.size() * 99 / 100]);
   timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
@@ -562,14 +563,18 @@ transport::CollectiveTimes GangLink::times() const {
   return own_group_.has_value() ? own_group_->times() : transport::CollectiveTimes{};
 }
 
+absl::Status GangLink::CanVerify() const {
+  if (!single() || group_size_ <= 1) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kUnimplemented, reasons::kEngineLimit,
+                      "the second engine's ranks sum by themselves: rankd can't time that");
+}
+
 absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRequest& request) {
+  const absl::Status can = CanVerify();
+  if (!can.ok()) return can;
   v1::VerifyGroupResponse response;
   response.set_backend(NameOf(backend_));
   response.set_group_size(group_size_);
-  if (single() && group_size_ > 1) {
-    return ReasonStatus(absl::StatusCode::kUnimplemented, reasons::kEngineLimit,
-                        "the second engine's ranks sum by themselves: rankd can't time that");
-  }
   response.set_sum_correct(true);
   if (single()) return response;
   try {

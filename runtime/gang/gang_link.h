@@ -110,6 +110,8 @@ class GangLink {
   uint64_t bytes_moved() const;  // sent and received
   transport::CollectiveTimes times() const;
 
+  // ENGINE_LIMIT where the ranks sum without this: to be asked before they are told to.
+  absl::Status CanVerify() const;
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
   absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
 

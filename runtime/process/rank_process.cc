@@ -10,12 +10,18 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "proto/reasons.h"
+#include "runtime/gang/timed_sums.h"
 #include "runtime/process/cold_boot.h"
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
 #include "runtime/second_engine/worker_process.h"
 
 namespace macrame::runtime::engine {
+namespace {
+
+constexpr char kTimedSums[] = "timed sums over the group";
+
+}  // namespace
 
 struct RankProcess::Parts {
   explicit Parts(boost::asio::io_context& io) : parent(io), signals(io) {}
@@ -302,17 +308,26 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
 
 void RankProcess::Verify(BootedRank& rank, ServingLoop& serving,
                          const std::shared_ptr<PendingRequest>& request) {
-  absl::Status told = serving.FinishSteps();
-  if (told.ok()) told = rank.engine->AnnounceVerify(*request->verify);
-  absl::StatusOr<v1::VerifyGroupResponse> response = absl::InternalError("not begun");
-  if (!told.ok()) {
-    response = told;
-  } else {
-    const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
-    response = rank.link->Verify(VerifyRequestOf(VerifyStepOf(*request->verify)));
-  }
-  dispatcher_.Post([request, response] { request->on_verified(response); });
-  if (!response.ok()) Fail(response.status());
+  const absl::Status can = rank.link->CanVerify();
+  const auto response = can.ok() ? TimeSums(rank, serving, *request->verify)
+                                 : absl::StatusOr<v1::VerifyGroupResponse>(can);
+  dispatcher_.Post([this, request, response] { service_.OnVerified(request, response); });
+  if (can.ok() && !response.ok()) Fail(response.status());
+}
+
+absl::StatusOr<v1::VerifyGroupResponse> RankProcess::TimeSums(
+    BootedRank& rank, ServingLoop& serving, const v1::VerifyGroupRequest& request) {
+  const absl::Status idle = serving.FinishSteps();
+  if (!idle.ok()) return idle;
+  const auto now = [this] { return dispatcher_.Now(); };
+  return TimeSumsWithin(
+      kVerifyShare, request, now,
+      [&](const v1::VerifyGroupRequest& part) -> absl::StatusOr<v1::VerifyGroupResponse> {
+        const absl::Status told = rank.engine->AnnounceVerify(part);
+        if (!told.ok()) return told;
+        const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
+        return rank.link->Verify(VerifyRequestOf(VerifyStepOf(part)));
+      });
 }
 
 void RankProcess::Take(BootedRank& rank, ServingLoop& serving,
@@ -449,7 +464,7 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
     if (!step.ok()) return step.status();
     if (step->kind == StepKind::kStop) return absl::OkStatus();
     if (step->kind == StepKind::kVerify) {
-      const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
+      const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
       const auto verified = rank.link->Verify(VerifyRequestOf(*step));
       if (!verified.ok()) return verified.status();
       continue;

@@ -36,7 +36,9 @@ inline constexpr std::chrono::milliseconds kFarewellLimit{300};
 inline constexpr std::chrono::milliseconds kBlameLimit{300};
 // While requests wait and no step can be run: how long until the scheduler is asked again.
 inline constexpr std::chrono::milliseconds kNothingToRunPause{5};
-// All sizes and rounds of one verification.
+// What a verification takes of the gang's time, where a link is so slow that not all rounds fit.
+inline constexpr Duration kVerifyShare = std::chrono::seconds(10);
+// For what all ranks sum of it at once, before the gang counts as hung.
 inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 
 class RankProcess {
@@ -69,6 +71,8 @@ class RankProcess {
   void Say(const std::string& line) const;
   void Verify(BootedRank& rank, ServingLoop& serving,
               const std::shared_ptr<PendingRequest>& request);
+  absl::StatusOr<v1::VerifyGroupResponse> TimeSums(BootedRank& rank, ServingLoop& serving,
+                                                   const v1::VerifyGroupRequest& request);
   // From here on a rank that makes no progress is found out.
   void WatchGang(GangLink& link);
   // The second engine's process may end while no step needs it.

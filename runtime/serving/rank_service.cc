@@ -135,6 +135,7 @@ void RankService::Stop(Duration grace) {
   }
   requests_.clear();
   preparing_ = 0;
+  for (const auto& verification : std::exchange(verifications_, {})) verification->on_verified(why);
   for (const auto& watcher : watchers_) watcher.Finish(absl::OkStatus());
   watchers_.clear();
   server_.Stop(grace);
@@ -368,7 +369,13 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
   auto pending = std::make_shared<PendingRequest>();
   pending->verify = std::move(request);
   pending->on_verified = std::move(reply);
+  verifications_.push_back(pending);
   submit_(std::move(pending));
+}
+
+void RankService::OnVerified(const std::shared_ptr<PendingRequest>& request,
+                             const absl::StatusOr<v1::VerifyGroupResponse>& response) {
+  if (std::erase(verifications_, request) > 0) request->on_verified(response);
 }
 
 void RankService::OnDrafted(uint32_t drafted, uint32_t accepted) {

@@ -46,8 +46,8 @@ struct PendingRequest {
   std::optional<v1::GenerateChunk> told;
   // From the lane to the engine thread, at most one.
   Mailbox<v1::PrefixMiss> explained;
-  // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner
-  // thread.
+  // Set instead of `job` and `stream`: timed rounds of collectives. `on_verified` is called once,
+  // by the service.
   std::optional<v1::VerifyGroupRequest> verify;
   std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> on_verified;
 };
@@ -65,7 +65,7 @@ class RankService {
               std::function<void(std::shared_ptr<PendingRequest>)> submit,
               std::function<void()> stop);
   absl::Status Start();
-  // Ends the streams within `grace`.
+  // Ends the streams within `grace`; who is not answered yet is told why.
   void Stop(Duration grace);
 
   // The engine's news.
@@ -107,6 +107,9 @@ class RankService {
   // An answer that had the engine for itself told how long its decode steps took (DecodeStepUs).
   void OnDecodeTimed(double step_us);
   void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);
+  // The end of a verification.
+  void OnVerified(const std::shared_ptr<PendingRequest>& request,
+                  const absl::StatusOr<v1::VerifyGroupResponse>& response);
 
   const v1::RankStatus& status() const { return status_; }
 
@@ -136,8 +139,9 @@ class RankService {
   double told_progress_ = 0;  // of loading, to watchers
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;
-  uint32_t preparing_ = 0;       // of these
-  uint32_t engine_waiting_ = 0;  // of these, as the engine said last
+  std::vector<std::shared_ptr<PendingRequest>> verifications_;  // under way
+  uint32_t preparing_ = 0;                                      // of these
+  uint32_t engine_waiting_ = 0;                                 // of these, as the engine said last
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<void(v1::RankStatus&)> fill_timings_;

@@ -70,6 +70,7 @@ class ProcessSupervisor::Impl {
   std::function<void()> on_change = [] {};
 
  private:
+  // Or a verification.
   struct Generation {
     RankKey rank;
     DoneCallback done;
@@ -86,6 +87,8 @@ class ProcessSupervisor::Impl {
   void Gone(const RankKey& key);
   // Of all requests at that rank.
   void CutOff(const RankKey& key, const v1::Reason& why);
+  // What the rank, or the way to it, says of the end.
+  void EndCall(GenerateId id, const absl::Status& status);
   void FinishGeneration(GenerateId id, const absl::Status& status);
   void FinishShutDown();
   SupervisedRank* EntryRank(const v1::GenerateRequest& request, RankKey* key,
@@ -354,11 +357,13 @@ ProcessSupervisor::GenerateId ProcessSupervisor::Impl::Generate(const v1::Genera
   generation.call = entry->Generate(
       request,
       [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
-      [this, id](const absl::Status& status) {
-        if (!absl::IsUnavailable(status) || HasReason(status)) return FinishGeneration(id, status);
-        After(kExitNewsLimit, [this, id, status] { FinishGeneration(id, status); });  // Gone first
-      });
+      [this, id](const absl::Status& status) { EndCall(id, status); });
   return id;
+}
+
+void ProcessSupervisor::Impl::EndCall(GenerateId id, const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || HasReason(status)) return FinishGeneration(id, status);
+  After(kExitNewsLimit, [this, id, status] { FinishGeneration(id, status); });  // Gone first
 }
 
 void ProcessSupervisor::Impl::FinishGeneration(GenerateId id, const absl::Status& status) {
@@ -375,7 +380,13 @@ void ProcessSupervisor::Impl::VerifyGroup(
   absl::Status why_not;
   SupervisedRank* entry = EntryRank(asked, &key, &why_not);
   if (entry == nullptr) return done(why_not);
-  entry->VerifyGroup(request, std::move(done));
+  // Who waits for it hears what ended the rank, as of a generation.
+  const GenerateId id = ++last_generation_;
+  generations_[id] = {key, [done](const absl::Status& why) { done(why); }, {}};
+  entry->VerifyGroup(request, [this, id, done](absl::StatusOr<v1::VerifyGroupResponse> response) {
+    if (!response.ok()) return EndCall(id, response.status());
+    if (generations_.erase(id) > 0) done(std::move(response));
+  });
 }
 
 void ProcessSupervisor::Impl::TraceRanks(

@@ -36,7 +36,7 @@ namespace {
 
 constexpr Duration kWatchLimit = std::chrono::hours(24);   // then watched anew
 constexpr Duration kTraceSlack = std::chrono::seconds(5);  // beyond the trace's own duration
-constexpr Duration kVerifyGroupLimit = std::chrono::seconds(70);
+constexpr Duration kVerifyGroupLimit = std::chrono::seconds(75);
 constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
 constexpr Duration kWatchRetry = std::chrono::milliseconds(100);
 constexpr Duration kSilenceCheckInterval = std::chrono::seconds(1);

@@ -143,10 +143,17 @@ TEST(VerifyTransport, WrongSumsAndAnotherBackendAreFailures) {
   response.mutable_group()->set_backend("ring");
   response.mutable_group()->set_group_size(2);
   response.mutable_group()->set_sum_correct(true);
+  v1::CollectiveTiming& timing = *response.mutable_group()->add_timings();
+  timing.set_size_bytes(1024);
+  timing.set_rounds(3);
   const std::vector<std::string> words = {"verify", "transport", "tiny"};
   {
     const AnyAgent agent(Answering("VerifyTransport", response));
-    EXPECT_EQ(Ask(agent, words).exit_code, kExitOk);
+    const CliRun run = Ask(agent, words);
+    EXPECT_EQ(run.exit_code, kExitOk);
+    EXPECT_TRUE(Has(run.out, "0.00 GB/s, 3 rounds\n") &&
+                Has(run.out, "not summed: 3 larger sizes, since the sums before took"))
+        << run.out;
   }
   v1::VerifyTransportResponse wrong = response;
   wrong.mutable_group()->set_sum_correct(false);

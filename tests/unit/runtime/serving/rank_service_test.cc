@@ -363,6 +363,23 @@ TEST_F(RankServiceTest, WhoIsUnderWayWhenItFailedIsToldOfTheFailure) {
               HasSubstr("model knot failed: rank 1 on ada is gone"));
 }
 
+TEST_F(RankServiceTest, WhoVerifiesWhenItFailedIsToldOfTheFailure) {
+  StartReady();
+  std::optional<absl::Status> end;
+  v1::VerifyGroupRequest request;
+  request.add_sizes_bytes(8);
+  request.set_rounds(1);
+  channel_->Call(kRankVerifyGroup, request, seconds(60),
+                 [&](const absl::StatusOr<v1::VerifyGroupResponse>& got) { end = got.status(); });
+  Await([&] { return submitted_.size() == 1; });
+  service_->SetFailure(MakeReason(reasons::kRankStalled, "timed sums took longer than 60000 ms"));
+  service_->Stop(seconds(1));
+  Await([&] { return end.has_value(); });
+  EXPECT_EQ(ReasonOf(*end).code(), reasons::kRankExited) << *end;
+  EXPECT_THAT(ReasonOf(*end).message(), HasSubstr("timed sums took longer than 60000 ms"));
+  service_->OnVerified(submitted_[0], v1::VerifyGroupResponse());  // too late: nobody waits
+}
+
 TEST_F(RankServiceTest, ARoundOfCollectivesHasBounds) {
   StartReady();
   std::vector<v1::VerifyGroupRequest> beyond(3);
@@ -384,7 +401,7 @@ TEST_F(RankServiceTest, ARoundOfCollectivesHasBounds) {
   ASSERT_TRUE(submitted_[0]->verify.has_value());
   v1::VerifyGroupResponse response;
   response.set_group_size(2);
-  submitted_[0]->on_verified(response);
+  service_->OnVerified(submitted_[0], response);
   Await([&] { return result.has_value(); });
   EXPECT_EQ((*result)->group_size(), 2u);
 }

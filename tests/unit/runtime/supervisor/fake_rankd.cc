@@ -54,6 +54,14 @@ class FakeRank {
     server_.HandleStream(kRankGenerate,
                          [this](const transport::Caller&, const v1::GenerateRequest& request,
                                 transport::ServerStream stream) { Answer(request, stream); });
+    server_.HandleUnary(
+        kRankVerifyGroup,
+        [this](const transport::Caller&, const v1::VerifyGroupRequest& request, auto reply) {
+          v1::VerifyGroupResponse response;
+          response.set_group_size(2);
+          if (request.rounds() > 1) reply(response);
+          if (request.rounds() <= 1) verifying_.push_back(std::move(reply));  // takes for ever
+        });
     server_.HandleUnary(kRankStop,
                         [this](const transport::Caller&, const v1::StopRequest&, auto reply) {
                           reply(v1::StopResponse());
@@ -122,6 +130,7 @@ class FakeRank {
   transport::GrpcServer server_;
   std::vector<transport::ServerStream> watchers_;
   std::vector<transport::ServerStream> open_;
+  std::vector<transport::GrpcServer::Reply<v1::VerifyGroupResponse>> verifying_;
   v1::RankPhase phase_ = v1::RANK_PHASE_UNSPECIFIED;
   int reports_after_ready_ = 0;
 };

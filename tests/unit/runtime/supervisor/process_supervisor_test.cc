@@ -17,6 +17,7 @@
 #include <future>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "proto/reasons.h"
@@ -419,6 +420,37 @@ TEST_F(ProcessSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
   ASSERT_TRUE(holds([&] { return answers[1].done; }));
   EXPECT_EQ(answers[1].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ReasonOf(answers[1].status).code(), "RANK_KILLED") << answers[1].status;
+}
+
+TEST_F(ProcessSupervisorTest, AVerificationIsAnsweredOrEndsWithItsRank) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  std::optional<absl::StatusOr<v1::VerifyGroupResponse>> answer, endless;
+  const auto ask = [&](uint32_t rounds, auto* into) {
+    v1::VerifyGroupRequest request;
+    request.set_rounds(rounds);
+    OnOwner([&] {
+      supervisor_->VerifyGroup("m", request, [into](auto got) { *into = std::move(got); });
+    });
+  };
+  const auto has = [&](const auto& what) {
+    return WaitUntil([&] {
+      bool is_there = false;
+      OnOwner([&] { is_there = what.has_value(); });
+      return is_there;
+    });
+  };
+  ask(1, &endless);
+  ask(2, &answer);
+  ASSERT_TRUE(has(answer));
+  ASSERT_TRUE(answer->ok()) << answer->status();
+  EXPECT_EQ((*answer)->group_size(), 2u);
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(has(endless));
+  EXPECT_EQ(endless->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(endless->status()).code(), "RANK_KILLED") << endless->status();
+  OnOwner([&] { EXPECT_EQ(supervisor_->generations(), 0u); });
 }
 
 TEST_F(ProcessSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
