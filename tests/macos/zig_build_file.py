@@ -1,14 +1,15 @@
 """Writes the ninja file by which tests/macos/compile compiles every source with zig.
 
-    zig_build_file.py ROOT BUILD WORK INCLUDES COMPILER LAUNCHER SOURCES >build.ninja
+    zig_build_file.py ROOT BUILD WORK INCLUDES COMPILER LAUNCHER SOURCES AT_ONCE >build.ninja
 
 INCLUDES are folders of headers with colons between them; the first has the generated code.
 
 What BUILD compiles together, as a Mac's own build does, is compiled together here too; each source has the
 definitions of BUILD's compile_commands.json. It has one precompiled header at the most, of headers that it
-includes anyway: so a header that it forgot is still missed. Paths below ROOT are written from there, so that
+includes anyway: so a header that it forgot is still missed, unless one that is checked with it has it. Paths below ROOT are written from there, so that
 a compiler cache serves a second clone. Code is made of what speaks of instructions (assembly, vectors) alone, since
-only there making it finds what checking does not; all else is checked, templates and all, in three quarters of the time.
+only there making it finds what checking does not; all else is checked, templates and all, and AT_ONCE units at
+once (check_together.py): those of different folders, which seldom have a name in common.
 """
 
 import collections
@@ -147,14 +148,30 @@ def precompiled_sets(units):
     return sets
 
 
-def main(root, build, work, includes, compiler, launcher, sources):
+def bundles_of(units, sets, at_once):
+    """Lists of units that are checked at once; what code is made of stays alone."""
+    bundles, alike = [], collections.defaultdict(list)
+    for unit in units:
+        if unit.is_code_made:
+            bundles.append([unit])
+        else:
+            alike[best_of(sets, unit), tuple(unit.options)].append(unit)
+    for members in alike.values():
+        members.sort(key=lambda unit: unit.name)
+        count = -(-len(members) // at_once)
+        bundles += [members[first::count] for first in range(count)]
+    return bundles
+
+
+def main(root, build, work, includes, compiler, launcher, sources, at_once):
     def here(path):
         return os.path.relpath(path, root) if path.startswith(root + "/") else path
 
     folders = includes.split(":")
     flags = "-std=c++20 -O0 -g0 -fno-sanitize=all -Wall -Wextra -Werror -I. "
     flags += " ".join(f"-isystem {here(folder)}" for folder in folders)
-    sums = here(os.path.join(os.path.dirname(os.path.abspath(__file__)), "header_sum.py"))
+    own = os.path.dirname(os.path.abspath(__file__))
+    sums, together = (here(os.path.join(own, name)) for name in ("header_sum.py", "check_together.py"))
     print(f"""builddir = {here(work)}
 rule compile
   command = {launcher} {compiler} {flags} $start $defines -MD -MF $out.d -c $in -o $out
@@ -162,7 +179,7 @@ rule compile
   deps = gcc
   description = aarch64-macos $in
 rule check
-  command = {compiler} {flags} $start $defines -fsyntax-only -MD -MF $out.d -MT $out $in && touch $out
+  command = python3 {together} $out $in -- {compiler} {flags} $start $defines -fsyntax-only
   depfile = $out.d
   deps = gcc
   description = aarch64-macos $in
@@ -179,16 +196,16 @@ rule precompile
         units = units_of(root, work, build, file.read().splitlines(), Includes(root, folders[0]))
     sets, used = precompiled_sets(units), {}
     objects = []
-    for unit in units:
-        best = best_of(sets, unit)
+    for bundle in bundles_of(units, sets, int(at_once)):
+        best, names = best_of(sets, bundle[0]), [here(unit.name) for unit in bundle]
         header = used.setdefault(best, f"{here(folder)}/set{len(used)}.h") if best else None
-        source = here(unit.name)
-        output = f"{here(work)}/objects/{os.path.basename(source) if source.startswith(here(work)) else source.replace('/', '_')}.o"
+        of = os.path.basename(names[0]) if names[0].startswith(here(work)) else names[0].replace("/", "_")
+        output = f"{here(work)}/objects/{of}.o"
         objects.append(output)
-        rule = "compile" if unit.is_code_made else "check"
-        print(f"build {output}: {rule} {source}" + (f" | {header}.pch" if header else ""))
+        rule = "compile" if bundle[0].is_code_made else "check"
+        print(f"build {output}: {rule} {' '.join(names)}" + (f" | {header}.pch" if header else ""))
         print(f"  start = {f'-include-pch {header}.pch' if header else FLOAT}")
-        print(f"  defines = {' '.join([always, *unit.options])}")
+        print(f"  defines = {' '.join([always, *bundle[0].options])}")
     for heavy, header in used.items():
         text = "".join(f"#include <{h}>\n" for h in HEAVY if h in heavy)
         write_if_changed(os.path.join(root, header), text + '#include "tests/macos/common_templates.h"\n')
