@@ -6,10 +6,11 @@ INCLUDES are folders of headers with colons between them; the first has the gene
 
 What BUILD compiles together, as a Mac's own build does, is compiled together here too; each source has the
 definitions of BUILD's compile_commands.json. It has one precompiled header at the most, of headers that it
-includes anyway: so a header that it forgot is still missed, unless one that is checked with it has it. Paths below ROOT are written from there, so that
-a compiler cache serves a second clone. Code is made of what speaks of instructions (assembly, vectors) alone, since
-only there making it finds what checking does not; all else is checked, templates and all, and AT_ONCE units at
-once (check_together.py): those of different folders, which seldom have a name in common.
+includes anyway: so a header that it forgot is still missed, unless a source that is checked with it has it. Paths
+below ROOT are written from there, so that a compiler cache serves a second clone. Code is made of what speaks of
+instructions (assembly, vectors) alone, since only there making it finds what checking does not; all else is
+checked, templates and all, and AT_ONCE units at once (check_together.py): those of different folders, which seldom
+have a name in common.
 """
 
 import collections
