@@ -51,6 +51,8 @@ def become_mac():
     mac = macs[names[RANK]]
     lan = mac.model["lan"][1]
     rename("lan0", lan, f"{mac.lan_ip}/24")
+    if not mac.says["lan"]:
+        run(["ip", "link", "set", lan, "down"])
     for socket, cable in mac.cables.items():
         peer = names.index(cable.peer.name)
         run(["rdma", "link", "del", f"rdma_cable{peer}"])

@@ -37,7 +37,7 @@ MODELS = {
 }
 DEFAULTS = {"os": ["26.4.1", "25E253"], "rdma": "enabled", "kexts": True, "sleep": 0,
             "bridge": [], "sharing": None, "protection_domains": 0, "booted": 1795000000,
-            "firmware": "13822.81.10"}
+            "firmware": "13822.81.10", "lan": True}
 # What a Mac of another language calls its hardware ports and services; numbers and BSD names stay.
 LANGUAGES = {
     "de": {"Thunderbolt Bridge": "Thunderbolt-Bridge", "Wi-Fi": "WLAN"},
@@ -292,7 +292,8 @@ class Mac:
     def ifconfig(self):
         text = ("lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> mtu 16384\n"
                 "\tinet 127.0.0.1 netmask 0xff000000\n\tinet6 ::1 prefixlen 128\n")
-        text += self.interface(self.model["lan"][1], self.lan_ip, 24, True, True)
+        has_lan = self.says["lan"]
+        text += self.interface(self.model["lan"][1], self.lan_ip if has_lan else None, 24, True, has_lan)
         text += self.interface(self.model["wifi"], None, 0, False, False)
         for socket, name in self.sockets.items():
             cable = self.cables.get(socket)
@@ -324,8 +325,9 @@ class Mac:
     def routes(self):
         lan = self.model["lan"][1]
         net = ".".join(self.lan_ip.split(".")[:3])
-        rows = [("default", f"{net}.254", "UGScg", lan, ""), ("127", "127.0.0.1", "UCS", "lo0", ""),
-                ("127.0.0.1", "127.0.0.1", "UH", "lo0", ""), (net, "link#4", "UCS", lan, "!")]
+        rows = [("127", "127.0.0.1", "UCS", "lo0", ""), ("127.0.0.1", "127.0.0.1", "UH", "lo0", "")]
+        if self.says["lan"]:
+            rows = [("default", f"{net}.254", "UGScg", lan, ""), *rows, (net, "link#4", "UCS", lan, "!")]
         for socket, cable in self.cables.items():
             if cable.ip:
                 base = network(cable.ip, cable.prefix)
