@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kRounds = 50;
 
-// An agent of before they were told says none.
+// Agents of earlier versions tell none.
 std::string RoundsOf(const v1::CollectiveTiming& timing) {
   return timing.rounds() == 0 ? "" : absl::StrCat(", ", Plural(timing.rounds(), "round"));
 }
@@ -47,7 +47,7 @@ int RunVerify(const Invocation& run, const std::string& deployment) {
   const int untimed = request.group().sizes_bytes_size() - group.timings_size();
   if (group.group_size() > 1 && untimed > 0) {
     *run.environment.out << "  not summed: " << Plural(untimed, "larger size")
-                         << ", since the sums before took all the time there is for this\n";
+                         << "; the smaller ones took all the time there is for this\n";
   }
   *run.environment.out << (good ? run.style.Good("verified")
                                 : run.style.Bad(group.sum_correct() ? "not as planned"

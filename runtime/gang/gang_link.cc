@@ -17,6 +17,7 @@
 #include "mlx/scheduler.h"
 #include "proto/reasons.h"
 #include "runtime/gang/rendezvous.h"
+#include "runtime/gang/timed_sums.h"
 #include "transport/collectives/part_wire.h"
 #include "transport/collectives/tcp_wire.h"
 #include "transport/verbs/verbs_wire.h"
@@ -72,17 +73,6 @@ bool IsSquare(const google::protobuf::RepeatedPtrField<v1::DeviceRow>& matrix, u
          std::ranges::all_of(matrix, [&](const v1::DeviceRow& row) {
            return row.cells_size() == static_cast<int>(size);
          });
-}
-
-void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse& response) {
-  if (times.empty()) return;
-  std::sort(times.begin(), times.end());
-  v1::CollectiveTiming& timing = *response.add_timings();
-  timing.set_size_bytes(size);
-  timing.set_rounds(static_cast<uint32_t>(times.size()));
-  timing.set_us_p50(times[times.size() / 2]);
-  timing.set_us_p99(times[times.size() * 99 / 100]);
-  timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
 }
 
 std::vector<std::string> MemberIpsOf(const v1::LaunchSpec& spec) {
@@ -595,7 +585,7 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
           response.set_sum_correct(false);
         }
       }
-      AddTiming(size, std::move(times), response);
+      if (!times.empty()) *response.add_timings() = TimingOf(size, std::move(times));
     }
   } catch (const std::exception& error) {
     return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,

@@ -311,8 +311,12 @@ void RankProcess::Verify(BootedRank& rank, ServingLoop& serving,
   const absl::Status can = rank.link->CanVerify();
   const auto response = can.ok() ? TimeSums(rank, serving, *request->verify)
                                  : absl::StatusOr<v1::VerifyGroupResponse>(can);
-  dispatcher_.Post([this, request, response] { service_.OnVerified(request, response); });
-  if (can.ok() && !response.ok()) Fail(response.status());
+  if (response.ok() || !can.ok()) {
+    return dispatcher_.Post([this, request, response] { service_.OnVerified(request, response); });
+  }
+  if (stopping_) return;  // whoever waits has been told so
+  AwaitBlame(response.status());
+  Fail(response.status());  // and tells who waits
 }
 
 absl::StatusOr<v1::VerifyGroupResponse> RankProcess::TimeSums(
@@ -323,6 +327,7 @@ absl::StatusOr<v1::VerifyGroupResponse> RankProcess::TimeSums(
   return TimeSumsWithin(
       kVerifyShare, request, now,
       [&](const v1::VerifyGroupRequest& part) -> absl::StatusOr<v1::VerifyGroupResponse> {
+        if (stopping_) return absl::CancelledError("the rank is stopping");
         const absl::Status told = rank.engine->AnnounceVerify(part);
         if (!told.ok()) return told;
         const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
@@ -466,8 +471,9 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
     if (step->kind == StepKind::kVerify) {
       const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
       const auto verified = rank.link->Verify(VerifyRequestOf(*step));
-      if (!verified.ok()) return verified.status();
-      continue;
+      if (verified.ok()) continue;
+      AwaitBlame(verified.status());
+      return verified.status();
     }
     if (step->kind == StepKind::kCold) {
       const auto carried = rank.engine->FollowCold(step->cold);

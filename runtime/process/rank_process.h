@@ -36,9 +36,10 @@ inline constexpr std::chrono::milliseconds kFarewellLimit{300};
 inline constexpr std::chrono::milliseconds kBlameLimit{300};
 // While requests wait and no step can be run: how long until the scheduler is asked again.
 inline constexpr std::chrono::milliseconds kNothingToRunPause{5};
-// What a verification takes of the gang's time, where a link is so slow that not all rounds fit.
+// About how long a verification holds up the gang, where a link is so slow that not all rounds fit.
 inline constexpr Duration kVerifyShare = std::chrono::seconds(10);
-// For what all ranks sum of it at once, before the gang counts as hung.
+// For the sums that all ranks run at once. Over our own transports, which tell of bytes that move,
+// it begins anew with each of them.
 inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 
 class RankProcess {

@@ -366,6 +366,11 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
                      absl::StrCat("at most ", kVerifySizesMax, " sizes of ", kVerifyBytesMax,
                                   " bytes and ", kVerifyRoundsMax, " rounds")));
   }
+  if (!verifications_.empty()) {
+    return reply(ReasonStatus(
+        absl::StatusCode::kUnavailable, reasons::kNotReady,
+        absl::StrCat("the group of model ", spec_.deployment(), " is being verified already")));
+  }
   auto pending = std::make_shared<PendingRequest>();
   pending->verify = std::move(request);
   pending->on_verified = std::move(reply);

@@ -65,7 +65,7 @@ class RankService {
               std::function<void(std::shared_ptr<PendingRequest>)> submit,
               std::function<void()> stop);
   absl::Status Start();
-  // Ends the streams within `grace`; who is not answered yet is told why.
+  // Ends requests and verifications with the reason; `grace` is for sending it.
   void Stop(Duration grace);
 
   // The engine's news.
@@ -139,9 +139,9 @@ class RankService {
   double told_progress_ = 0;  // of loading, to watchers
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;
-  std::vector<std::shared_ptr<PendingRequest>> verifications_;  // under way
   uint32_t preparing_ = 0;                                      // of these
   uint32_t engine_waiting_ = 0;                                 // of these, as the engine said last
+  std::vector<std::shared_ptr<PendingRequest>> verifications_;  // under way; at most one
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<void(v1::RankStatus&)> fill_timings_;

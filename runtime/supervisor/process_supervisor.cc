@@ -70,7 +70,7 @@ class ProcessSupervisor::Impl {
   std::function<void()> on_change = [] {};
 
  private:
-  // Or a verification.
+  // A request or a verification at an entry rank.
   struct Generation {
     RankKey rank;
     DoneCallback done;
@@ -380,7 +380,7 @@ void ProcessSupervisor::Impl::VerifyGroup(
   absl::Status why_not;
   SupervisedRank* entry = EntryRank(asked, &key, &why_not);
   if (entry == nullptr) return done(why_not);
-  // Who waits for it hears what ended the rank, as of a generation.
+  // Like a request, it ends with the reason when its rank ends.
   const GenerateId id = ++last_generation_;
   generations_[id] = {key, [done](const absl::Status& why) { done(why); }, {}};
   entry->VerifyGroup(request, [this, id, done](absl::StatusOr<v1::VerifyGroupResponse> response) {

@@ -125,15 +125,14 @@ class RankSupervisor {
   // through on_done. A rank that dies gives on_done(UNAVAILABLE) with the reason.
   virtual GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                               DoneCallback on_done) = 0;
-  // A timed round of collectives over the local entry rank's gang; `done` once, on the owner
-  // thread.
+  // Timed rounds of collectives over the local entry rank's gang; `done` once, on the owner thread.
   virtual void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
                            std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) = 0;
   // What all ready ranks of request.deployment() on this node do for so long; NOT_READY when there
   // are none. `done` once, on the owner thread.
   virtual void TraceRanks(const v1::TraceRankRequest& request,
                           std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) = 0;
-  // Requests at entry ranks of this node.
+  // Requests and verifications at entry ranks of this node.
   virtual size_t generations() const = 0;
   // on_done(CANCELLED) follows. Unknown ids are ignored.
   virtual void CancelGenerate(GenerateId id) = 0;

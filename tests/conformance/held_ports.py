@@ -5,7 +5,7 @@ import socket
 
 
 class HeldPorts:
-    """Of one gang: each rank's ring address and rank 0's step address; closed at the end of `with`."""
+    """Holds one gang's sockets: each rank's ring address and rank 0's step address. Closed at the end of `with`."""
 
     def __init__(self, ranks):
         self._ring = [self._bound() for _ in range(ranks)]
@@ -32,7 +32,7 @@ class HeldPorts:
         return options, fds
 
     def release(self, rank):
-        """Once it has been started: what ends with it is not kept open here."""
+        """Closes a started rank's sockets here. An engine that binds the port itself needs that."""
         for one in [self._ring[rank], *([self._step] if rank == 0 else [])]:
             one.close()
 

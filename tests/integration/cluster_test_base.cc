@@ -14,27 +14,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "tests/unit/free_port.h"
 #include "tests/unit/fresh_folder.h"
 #include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::tests {
-namespace {
-
-int FreeUdpPort() {
-  const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  MACRAME_CHECK(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  MACRAME_CHECK(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
-
-}  // namespace
 
 int AliveCount(const v1::ClusterStatus& status) {
   int count = 0;
@@ -53,7 +39,7 @@ v1::NodeState StateOf(const v1::ClusterStatus& status, const std::string& node_i
 
 void ClusterTest::SetUp() {
   folder_ = FreshFolder();
-  discovery_port_ = FreeUdpPort();
+  discovery_port_ = FreePort(SOCK_DGRAM);
   secret_path_ = WriteSecret("trial", "cluster.secret");
 }
 

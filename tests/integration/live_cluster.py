@@ -39,13 +39,15 @@ def run(args, check=True, timeout=30, **more):
 
 def free_port(kind=socket.SOCK_STREAM):
     """None that a connection may be given before an agent binds it: systems take those from 32768 up."""
-    while True:
+    refused = None
+    for _ in range(200):
         with socket.socket(socket.AF_INET, kind) as probe:
             try:
                 probe.bind(("127.0.0.1", random.randrange(20000, 32000)))
                 return probe.getsockname()[1]
-            except OSError:
-                continue
+            except OSError as error:
+                refused = error
+    raise Failed(f"no port is free on 127.0.0.1: {refused}")
 
 
 class Node:

@@ -1,6 +1,6 @@
 #pragma once
 
-// A port for what has to be told of it before it is bound.
+// Finds a port that must be known before it is bound.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@ namespace macrame {
 
 // Free on 127.0.0.1 now, and none that a connection may be given before it is bound: systems take
 // those from 32768 up. Each process looks in a part of its own at first. `type`: SOCK_STREAM or
-// SOCK_DGRAM. `held`: gets the socket, which stays bound to it.
+// SOCK_DGRAM. `held`: gets the socket, which stays bound to it; the caller closes it. One thread.
 inline uint16_t FreePort(int type = SOCK_STREAM, int* held = nullptr) {
   constexpr int kBegin = 20'000, kEnd = 32'000, kOfProcess = 40;
   static int next = kBegin + getpid() % ((kEnd - kBegin) / kOfProcess) * kOfProcess;

@@ -93,11 +93,18 @@ def up_to_the_end(tokens):
     return tokens[:tokens.index(2) + 1] if 2 in tokens else tokens
 
 
-def answer_of(command, pass_fds=()):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, pass_fds=pass_fds)
-    if done.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)["tokens"]
+def answer_of(command, pass_fds=(), on_started=lambda: None):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          pass_fds=pass_fds) as process:
+        on_started()
+        try:
+            out, error = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}: exit {process.returncode}\n{error}")
+    return json.loads(out)["tokens"]
 
 
 def ask_alone(rankd, folder, prompt):
@@ -136,7 +143,7 @@ def ask_two(rankd, folder, prompt, scratch, staged=False):
             options, fds = ports.handed(0)
             tokens = answer_of([rankd, "--generate", "--launch-spec", specs[0], *options, "--json",
                                 "--max-tokens", str(TOKENS),
-                                "--prompt-tokens", ",".join(map(str, prompt))], fds)
+                                "--prompt-tokens", ",".join(map(str, prompt))], fds, lambda: ports.release(0))
             if other.wait(timeout=20) != 0:
                 raise Failed(f"rank 1 ended with {other.returncode}: see {log.name}")
         finally:

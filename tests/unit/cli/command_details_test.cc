@@ -152,8 +152,17 @@ TEST(VerifyTransport, WrongSumsAndAnotherBackendAreFailures) {
     const CliRun run = Ask(agent, words);
     EXPECT_EQ(run.exit_code, kExitOk);
     EXPECT_TRUE(Has(run.out, "0.00 GB/s, 3 rounds\n") &&
-                Has(run.out, "not summed: 3 larger sizes, since the sums before took"))
+                Has(run.out, "not summed: 3 larger sizes; the smaller ones took"))
         << run.out;
+  }
+  {
+    v1::VerifyTransportResponse alone = response;  // and of an agent that tells no rounds
+    alone.set_expected_size(1);
+    alone.mutable_group()->set_group_size(1);
+    alone.mutable_group()->mutable_timings(0)->clear_rounds();
+    const AnyAgent agent(Answering("VerifyTransport", alone));
+    const CliRun run = Ask(agent, words);
+    EXPECT_TRUE(Has(run.out, "GB/s\n") && !Has(run.out, "not summed")) << run.out;
   }
   v1::VerifyTransportResponse wrong = response;
   wrong.mutable_group()->set_sum_correct(false);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ class SlowGang {
 
   uint64_t wrong_kib = 0;
   uint64_t failing_kib = 0;
+  Duration most_at_once{};
 
  private:
   absl::StatusOr<v1::VerifyGroupResponse> Run(const v1::VerifyGroupRequest& request) {
@@ -40,10 +42,14 @@ class SlowGang {
     for (const uint64_t size : request.sizes_bytes()) {
       if (size >> 10 == failing_kib) return absl::UnavailableError("rank 2 is gone");
       if (size >> 10 == wrong_kib) response.set_sum_correct(false);
-      now_ += a_kib_ * (size >> 10) * request.rounds();
+      const Duration one = a_kib_ * static_cast<int64_t>(size >> 10);
+      const Duration took = one * int64_t{request.rounds()};
+      now_ += took;
+      most_at_once = std::max(most_at_once, took);
       v1::CollectiveTiming& timing = *response.add_timings();
       timing.set_size_bytes(size);
       timing.set_rounds(request.rounds());
+      timing.set_us_p50(static_cast<double>(one.count()));
     }
     return response;
   }
@@ -77,6 +83,16 @@ TEST(TimedSums, ASlowLinkHasFewerRoundsOfWhatIsLarge) {
   // A second for the largest leaves room for five more of it.
   EXPECT_THAT(RoundsOf(*got), ElementsAre(Pair(1, 49), Pair(64, 49), Pair(1024, 5)));
   EXPECT_LE(gang.taken(), seconds(10));
+  EXPECT_EQ(got->timings(2).us_p50(), 1'024'000);
+  EXPECT_LE(gang.most_at_once, milliseconds(1024)) << "one by one, so that they can be ended";
+}
+
+TEST(TimedSums, OneRoundIsOneAndASumBeyondTheLimitIsTheLast) {
+  SlowGang gang{milliseconds(1)};
+  EXPECT_THAT(RoundsOf(*gang.Time({1, 8}, 1)), ElementsAre(Pair(1, 1), Pair(8, 1)));
+  const auto got = gang.Time({16 << 10, 1}, 50);  // sixteen seconds
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(RoundsOf(*got), ElementsAre(Pair(16 << 10, 1)));
 }
 
 TEST(TimedSums, OneRoundThatTakesItsShareIsAllThatIsTimed) {

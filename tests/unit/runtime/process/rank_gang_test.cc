@@ -13,6 +13,7 @@
 #include <numeric>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "runtime/process/exit_codes.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
@@ -342,6 +343,62 @@ TEST(RankGangTest, ACancelledRequestMakesWayForTheNext) {
   context.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 2)).status.ok());
+}
+
+// So large that none of these would end within the test.
+const std::vector<uint64_t> kEndlessSizes(8, uint64_t{64} << 20);
+constexpr uint32_t kEndlessRounds = 1000;
+
+// Asks for sums that take long, and gives the end of that when `done` has run meanwhile.
+absl::Status VerifyWhile(Gang& gang, const std::function<void()>& done) {
+  absl::Status end;
+  std::thread asking([&] {
+    do {
+      end = Verify(gang.stub(), kEndlessSizes, kEndlessRounds).status();
+    } while (absl::StrContains(end.message(), "already"));
+  });
+  // It is under way as soon as another one is refused.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (Verify(gang.stub(), {}, 0).ok() && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  done();
+  asking.join();
+  return end;
+}
+
+TEST(RankGangTest, SumsAreTimedAndAnswersGoOn) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kTensor, 2));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const auto verified = Verify(gang.stub(), {1 << 10, 64 << 10}, 20);
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  EXPECT_TRUE(verified->sum_correct());
+  EXPECT_EQ(verified->group_size(), 2u);
+  ASSERT_EQ(verified->timings_size(), 2);
+  for (const v1::CollectiveTiming& timing : verified->timings()) {
+    EXPECT_EQ(timing.rounds(), 19u);
+    EXPECT_GT(timing.us_p50(), 0);
+  }
+  EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 4)).status.ok());
+}
+
+TEST(RankGangTest, WhoVerifiesHearsWhichRankIsGone) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kTensor, 2));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const absl::Status end = VerifyWhile(gang, [&] { gang.rank(1).Signal(SIGKILL); });
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+  EXPECT_THAT(end.message(), HasSubstr("rank 1"));
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(8000)), kExitPeerLost);
+}
+
+TEST(RankGangTest, AVerificationEndsWithARankThatIsStopped) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kTensor, 2));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const absl::Status end = VerifyWhile(gang, [&] { gang.rank(0).Signal(SIGTERM); });
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+  EXPECT_THAT(end.message(), HasSubstr("is stopping"));
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(8000)), kExitOrderly);
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(8000)), kExitOrderly);
 }
 
 TEST(RankGangTest, EndsWhenItsParentIsGone) {

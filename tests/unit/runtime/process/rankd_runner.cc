@@ -251,6 +251,20 @@ bool AwaitOnDisk(Gang& gang, uint64_t blocks) {
   return true;
 }
 
+absl::StatusOr<v1::VerifyGroupResponse> Verify(v1::RankService::Stub& stub,
+                                               const std::vector<uint64_t>& sizes,
+                                               uint32_t rounds) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(90));
+  v1::VerifyGroupRequest request;
+  for (const uint64_t size : sizes) request.add_sizes_bytes(size);
+  request.set_rounds(rounds);
+  v1::VerifyGroupResponse response;
+  const grpc::Status status = stub.VerifyGroup(&context, request, &response);
+  if (status.ok()) return response;
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
 v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens) {
   v1::GenerateRequest request;
   auto* message = request.add_messages();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "macrame/v1/rank.grpc.pb.h"
 #include "macrame/v1/rank.pb.h"
 
@@ -48,7 +49,8 @@ struct GangOptions {
   uint32_t kv_bits = 0;
 };
 
-// Specs of all ranks of a gang over the layers of the model in `folder`.
+// Specs of all ranks of a gang over the layers of the model in `folder`. Their ports are bound from
+// here on, until a Gang hands the sockets to its ranks; another Gang of the same specs binds anew.
 std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape, uint32_t ranks,
                                       const GangOptions& options = {});
 
@@ -87,6 +89,9 @@ Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request);
 v1::RankStatus StatusOf(v1::RankService::Stub& stub);
 // Waits until each rank has so many KV blocks on disk; false when that takes too long.
 bool AwaitOnDisk(Gang& gang, uint64_t blocks);
+// Timed sums of these sizes over the gang; a failure's message is that of its reason.
+absl::StatusOr<v1::VerifyGroupResponse> Verify(v1::RankService::Stub& stub,
+                                               const std::vector<uint64_t>& sizes, uint32_t rounds);
 // A greedy question through the chat template.
 v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens);
 

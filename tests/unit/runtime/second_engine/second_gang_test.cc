@@ -85,6 +85,15 @@ std::vector<std::vector<int32_t>> AnswersOf(Gang& gang, bool at_once) {
   return tokens;
 }
 
+TEST(SecondGangTest, WhatCanNotBeTimedIsRefusedAndTheGangGoesOn) {
+  Gang gang(Specs("", 2));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const auto verified = Verify(gang.stub(), {1024}, 5);
+  EXPECT_EQ(verified.status().code(), absl::StatusCode::kUnimplemented) << verified.status();
+  EXPECT_THAT(verified.status().message(), HasSubstr("rankd can't time that"));
+  EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 4)).status.ok());
+}
+
 TEST(SecondGangTest, SeveralAtOnceGetTheirOwnAnswers) {
   std::vector<std::vector<int32_t>> alone;
   {

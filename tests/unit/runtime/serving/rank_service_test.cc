@@ -372,6 +372,8 @@ TEST_F(RankServiceTest, WhoVerifiesWhenItFailedIsToldOfTheFailure) {
   channel_->Call(kRankVerifyGroup, request, seconds(60),
                  [&](const absl::StatusOr<v1::VerifyGroupResponse>& got) { end = got.status(); });
   Await([&] { return submitted_.size() == 1; });
+  EXPECT_THAT(ReasonOf(Call(kRankVerifyGroup, request).status()).message(),
+              HasSubstr("is being verified already"));
   service_->SetFailure(MakeReason(reasons::kRankStalled, "timed sums took longer than 60000 ms"));
   service_->Stop(seconds(1));
   Await([&] { return end.has_value(); });
