@@ -43,8 +43,9 @@ absl::Status Prepare(PendingRequest& pending, const ModelText& text, int vocab_s
   pending.local_unix_s = LocalUnixSeconds();
   if (pending.request.has_tokenize()) {
     auto told = TellTokens(pending.request, text, vocab_size, pending.local_unix_s);
-    if (told.ok()) pending.told = *std::move(told);
-    return told.status();
+    if (!told.ok()) return told.status();
+    pending.told = *std::move(told);
+    return absl::OkStatus();
   }
   auto job = PrepareJob(pending.request, text, vocab_size, context_length, RandomSeed(),
                         pending.local_unix_s);
