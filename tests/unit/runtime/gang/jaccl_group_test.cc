@@ -39,6 +39,7 @@ struct Wire {
   std::vector<std::vector<float>> parts;
   std::barrier<> arrived;
   size_t damaged_from = SIZE_MAX;  // sums of so many bytes and more lack the last rank's share
+  bool is_gather_halved = false;   // of each part the second half is missing
 };
 
 // Sums floats as jaccl's group does, on a stream of its own, where MLX would have one process each.
@@ -67,7 +68,23 @@ class StandInGroup : public mx::distributed::detail::GroupImpl {
     });
   }
   std::shared_ptr<GroupImpl> split(int, int) override { return nullptr; }
-  void all_gather(const mx::array&, mx::array&, mx::Stream) override {}
+  void all_gather(const mx::array& in, mx::array& out, mx::Stream stream) override {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream);
+    encoder.set_input_array(in);
+    encoder.set_output_array(out);
+    encoder.dispatch([this, from = in.data<float>(), to = out.data<float>(), count = in.size()] {
+      wire_->parts[rank_].assign(from, from + count);
+      wire_->arrived.arrive_and_wait();
+      const auto whole = static_cast<ptrdiff_t>(count);
+      for (size_t part = 0; part < wire_->parts.size(); ++part) {
+        std::fill_n(to + part * count, count, 0.0F);
+        std::copy_n(wire_->parts[part].data(), wire_->is_gather_halved ? whole / 2 : whole,
+                    to + part * count);
+      }
+      wire_->arrived.arrive_and_wait();
+    });
+  }
   void send(const mx::array&, int, mx::Stream) override {}
   void recv(mx::array&, int, mx::Stream) override {}
   void all_max(const mx::array&, mx::array&, mx::Stream) override {}
@@ -204,6 +221,18 @@ TEST(JacclGroup, ThatAddsWronglyOnlyAtSomeSizeIsRefused) {
     }
     EXPECT_THAT(gang.cached, Each(nullptr)) << "what is refused holds no device";
   }
+}
+
+// MLX's ring did, until 0.32.4: sums were right, and every answer would have been wrong.
+TEST(JacclGroup, ThatGathersWronglyIsRefused) {
+  JacclGang gang(3);
+  gang.wire->is_gather_halved = true;
+  for (const auto& link : gang.Form()) {
+    EXPECT_EQ(ReasonOf(link.status()).code(), reasons::kGroupMismatch);
+    EXPECT_THAT(ReasonOf(link.status()).message(),
+                HasSubstr("a gather of 64 KiB of each rank over jaccl has "));
+  }
+  EXPECT_THAT(gang.cached, Each(nullptr)) << "what is refused holds no device";
 }
 
 TEST(JacclGroup, IsGivenBackOnceWhenItsRankLeavesOrGoes) {
