@@ -52,37 +52,24 @@ class StandInGroup : public mx::distributed::detail::GroupImpl {
   int rank() override { return rank_; }
   int size() override { return static_cast<int>(wire_->parts.size()); }
   void all_sum(const mx::array& in, mx::array& out, mx::Stream stream) override {
-    auto& encoder = mx::cpu::get_command_encoder(stream);
-    encoder.set_input_array(in);
-    encoder.set_output_array(out);
-    encoder.dispatch([this, from = in.data<float>(), to = out.data<float>(), count = in.size()] {
-      wire_->parts[rank_].assign(from, from + count);
-      wire_->arrived.arrive_and_wait();
+    Exchange(in, out, stream, [this](float* to, size_t count) {
       const bool is_damaged = count * sizeof(float) >= wire_->damaged_from;
-      std::vector<float> sum(count, 0);
+      std::fill_n(to, count, 0.0F);
       for (size_t part = 0; part + (is_damaged ? 1 : 0) < wire_->parts.size(); ++part) {
-        for (size_t i = 0; i < count; ++i) sum[i] += wire_->parts[part][i];
+        for (size_t i = 0; i < count; ++i) to[i] += wire_->parts[part][i];
       }
-      wire_->arrived.arrive_and_wait();
-      std::ranges::copy(sum, to);
     });
   }
   std::shared_ptr<GroupImpl> split(int, int) override { return nullptr; }
   void all_gather(const mx::array& in, mx::array& out, mx::Stream stream) override {
     out.set_data(mx::allocator::malloc(out.nbytes()));
-    auto& encoder = mx::cpu::get_command_encoder(stream);
-    encoder.set_input_array(in);
-    encoder.set_output_array(out);
-    encoder.dispatch([this, from = in.data<float>(), to = out.data<float>(), count = in.size()] {
-      wire_->parts[rank_].assign(from, from + count);
-      wire_->arrived.arrive_and_wait();
+    Exchange(in, out, stream, [this](float* to, size_t count) {
       const auto whole = static_cast<ptrdiff_t>(count);
       for (size_t part = 0; part < wire_->parts.size(); ++part) {
         std::fill_n(to + part * count, count, 0.0F);
         std::copy_n(wire_->parts[part].data(), wire_->is_gather_halved ? whole / 2 : whole,
                     to + part * count);
       }
-      wire_->arrived.arrive_and_wait();
     });
   }
   void send(const mx::array&, int, mx::Stream) override {}
@@ -92,6 +79,21 @@ class StandInGroup : public mx::distributed::detail::GroupImpl {
   void sum_scatter(const mx::array&, mx::array&, mx::Stream) override {}
 
  private:
+  // Each rank lays its part beside the others', and then makes its result of all of them.
+  void Exchange(const mx::array& in, mx::array& out, mx::Stream stream,
+                std::function<void(float* to, size_t count)> combine) {
+    auto& encoder = mx::cpu::get_command_encoder(stream);
+    encoder.set_input_array(in);
+    encoder.set_output_array(out);
+    encoder.dispatch([this, from = in.data<float>(), to = out.data<float>(), count = in.size(),
+                      combine = std::move(combine)] {
+      wire_->parts[rank_].assign(from, from + count);
+      wire_->arrived.arrive_and_wait();
+      combine(to, count);
+      wire_->arrived.arrive_and_wait();
+    });
+  }
+
   const std::shared_ptr<Wire> wire_;
   const int rank_;
   const mx::Stream stream_;
