@@ -16,7 +16,6 @@
 #include "proto/check.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/families/config_file.h"
-#include "tests/unit/free_port.h"
 #include "tests/unit/fresh_folder.h"
 
 namespace macrame::runtime::engine {
@@ -25,33 +24,34 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// By address, bound sockets for the ranks that will be started: as an agent does, so that no port
-// is free for another program in between.
-std::map<std::string, int>& HeldSockets() {
-  static std::map<std::string, int> held;
-  return held;
+// By address, for the ranks that will be started: as an agent does, so that no port is free for
+// another program in between.
+std::map<std::string, PortReservation>& Reservations() {
+  static std::map<std::string, PortReservation> reservations;
+  return reservations;
 }
 
-std::string HoldAddress() {
-  int held = -1;
-  const std::string address = "127.0.0.1:" + std::to_string(FreePort(SOCK_STREAM, &held));
-  HeldSockets()[address] = held;
+std::string Reserve() {
+  auto reservation = PortReservation::Bind("127.0.0.1");
+  MACRAME_CHECK(reservation.ok()) << reservation.status();
+  const std::string address = reservation->address();
+  Reservations()[address] = *std::move(reservation);
   return address;
 }
 
 // Hands the socket on, where there is one.
 void HandOn(const std::string& address, const char* option, std::vector<std::string>& command,
-            std::vector<int>& sockets) {
-  const auto node = HeldSockets().extract(address);
+            std::vector<PortReservation>& handed) {
+  auto node = Reservations().extract(address);
   if (node.empty()) return;
-  command.insert(command.end(), {option, std::to_string(node.mapped())});
-  sockets.push_back(node.mapped());
+  command.insert(command.end(), {option, std::to_string(node.mapped().fd())});
+  handed.push_back(std::move(node.mapped()));
 }
 
 }  // namespace
 
 RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path,
-                           const std::vector<int>& sockets)
+                           const std::vector<PortReservation>& handed)
     : log_path_(log_path) {
   int pipe_ends[2];
   MACRAME_CHECK(pipe(pipe_ends) == 0) << "pipe";
@@ -70,12 +70,11 @@ RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std:
     dup2(pipe_ends[0], STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
-    for (const int socket : sockets) fcntl(socket, F_SETFD, 0);
+    for (const PortReservation& port : handed) fcntl(port.fd(), F_SETFD, 0);
     execv(argv[0], argv.data());
     _exit(127);
   }
   close(log);
-  for (const int socket : sockets) close(socket);
   close(pipe_ends[0]);
   stdin_ = pipe_ends[1];
 }
@@ -127,8 +126,8 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
   const uint32_t pp = ranks / tp;
   const std::string scratch = FreshFolder();
   std::vector<std::string> ring;
-  for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(HoldAddress());
-  const std::string step_address = HoldAddress();
+  for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(Reserve());
+  const std::string step_address = Reserve();
   std::vector<v1::LaunchSpec> specs(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     v1::LaunchSpec& spec = specs[rank];
@@ -170,10 +169,10 @@ Gang::Gang(const std::vector<v1::LaunchSpec>& specs,
       const std::vector<std::string>& more = arguments[processes_.size()];
       command.insert(command.end(), more.begin(), more.end());
     }
-    std::vector<int> sockets;
-    HandOn(spec.ring_addresses(static_cast<int>(spec.rank())), "--ring-socket", command, sockets);
-    if (spec.rank() == 0) HandOn(spec.step_address(), "--step-socket", command, sockets);
-    processes_.push_back(std::make_unique<RankdProcess>(command, base + ".log", sockets));
+    std::vector<PortReservation> handed;
+    HandOn(spec.ring_addresses(static_cast<int>(spec.rank())), "--ring-socket", command, handed);
+    if (spec.rank() == 0) HandOn(spec.step_address(), "--step-socket", command, handed);
+    processes_.push_back(std::make_unique<RankdProcess>(command, base + ".log", handed));
     // The socket is not there yet: try again soon.
     grpc::ChannelArguments channel;
     channel.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);

@@ -12,15 +12,16 @@
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.grpc.pb.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/supervisor/port_reservation.h"
 
 namespace macrame::runtime::engine {
 
 // One process. Killed and reaped at the end of its object.
 class RankdProcess {
  public:
-  // It inherits `sockets`, which are closed here.
+  // It inherits the sockets of `handed`.
   RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path,
-               const std::vector<int>& sockets = {});
+               const std::vector<PortReservation>& handed = {});
   ~RankdProcess();
   RankdProcess(const RankdProcess&) = delete;
   RankdProcess& operator=(const RankdProcess&) = delete;
@@ -49,8 +50,8 @@ struct GangOptions {
   uint32_t kv_bits = 0;
 };
 
-// Specs of all ranks of a gang over the layers of the model in `folder`. Their ports are bound from
-// here on, until a Gang hands the sockets to its ranks; another Gang of the same specs binds anew.
+// Specs of all ranks of a gang over the layers of the model in `folder`. Their ports are reserved,
+// until one Gang hands the sockets to its ranks.
 std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape, uint32_t ranks,
                                       const GangOptions& options = {});
 
