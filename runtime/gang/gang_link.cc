@@ -220,11 +220,11 @@ absl::Status GangLink::MeetRankZero(const v1::LaunchSpec& spec, const GangPlace&
 }
 
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(
-    const v1::LaunchSpec& spec, WireType wire_type, const PhaseCallback& on_phase,
+    const v1::LaunchSpec& spec, const RankTraits& traits, const PhaseCallback& on_phase,
     transport::WireObserver* observer, const BoundSockets& bound, const JacclLibrary& jaccl) {
   std::unique_ptr<GangLink> link(new GangLink);
   link->bound_ = bound;
-  link->wire_type_ = DtypeOf(wire_type);
+  link->wire_type_ = DtypeOf(traits.wire_type);
   link->observer_ = observer;
   if (spec.world_size() == 1) {
     link->FreeRingAddress();
@@ -235,14 +235,14 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(
   link->rank_ = spec.rank();
   on_phase("rendezvous");
   const GangPlace place = GangPlaceOf(spec);
-  absl::Status status =
-      spec.rank() == 0 ? link->MeetRanks(spec, place, wire_type) : link->MeetRankZero(spec, place);
+  absl::Status status = spec.rank() == 0 ? link->MeetRanks(spec, place, traits.wire_type)
+                                         : link->MeetRankZero(spec, place);
   if (!status.ok()) return status;
   status = link->FormGroup(spec, on_phase, jaccl);
   link->step_listener_.Close();
   if (!status.ok()) return status;
   on_phase("first_collective");
-  status = link->Prove(spec, own->slices());
+  status = link->Prove(spec, own->slices(), traits.chooses_tokens);
   if (!status.ok()) return status;
   return link;
 }
@@ -460,7 +460,8 @@ bool MakeWholes(const std::vector<SliceRange>& slices, size_t tp) {
 
 // A group that came up alone, or lacks a rank's share, would answer with nonsense ever after. What
 // each rank adds to the first sum also tells the others which slices it has.
-absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) {
+absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own,
+                             bool chooses_tokens) {
   const int world = static_cast<int>(spec.world_size());
   const auto wrong = [&](std::string what) {
     return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kGroupMismatch,
@@ -473,10 +474,12 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   }
   constexpr size_t kWidth = 4;  // of a rank's share
   std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
-  // Whole experts show by the sign, and that a rank proves larger sums by a half, so that earlier
-  // versions read the whole number that they always read.
-  constexpr float kProvesSizes = 0.5F;
-  const float count = (static_cast<float>(own.count) + kProvesSizes) * (own.whole_experts ? -1 : 1);
+  // Whole experts show by the sign, that a rank proves larger sums by a half, and that it chooses
+  // tokens by a quarter, so that earlier versions read the whole number that they always read.
+  constexpr float kProvesSizes = 0.5F, kChooses = 0.25F;
+  const float count =
+      (static_cast<float>(own.count) + kProvesSizes + (chooses_tokens ? kChooses : 0)) *
+      (own.whole_experts ? -1 : 1);
   const float share[kWidth] = {static_cast<float>(spec.rank() + 1), static_cast<float>(own.begin),
                                static_cast<float>(own.end), count};
   std::copy_n(share, kWidth, sum.begin() + spec.rank() * kWidth);
@@ -491,6 +494,7 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   }
   slices_.clear();
   bool all_prove_sizes = true;
+  all_choose_ = true;
   for (int rank = 0; rank < world; ++rank) {
     const float* of = sum.data() + static_cast<size_t>(rank) * kWidth;
     if (of[0] != static_cast<float>(rank + 1)) {
@@ -498,7 +502,9 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
     }
     slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]),
                        std::abs(static_cast<int>(of[3])), of[3] < 0});
-    all_prove_sizes = all_prove_sizes && of[3] != std::trunc(of[3]);
+    const float means = std::abs(of[3]) - std::trunc(std::abs(of[3]));
+    all_prove_sizes = all_prove_sizes && means > 0;
+    all_choose_ = all_choose_ && means == kProvesSizes + kChooses;
   }
   if (!MakeWholes(slices_, spec.tp())) {
     return wrong("the slices that the launch specs of all ranks give do not make a whole");

@@ -39,6 +39,13 @@ struct BoundSockets {
   int step = -1;  // rank 0 only
 };
 
+// What this rank brings to its gang.
+struct RankTraits {
+  RankTraits(WireType type, bool chooses = false) : wire_type(type), chooses_tokens(chooses) {}
+  WireType wire_type;           // counts on rank 0 only, which tells the others
+  bool chooses_tokens = false;  // LayerStack::chooses_tokens
+};
+
 // What forms MLX's own group over RDMA, and lets go of it.
 struct JacclLibrary {
   std::function<bool()> is_available;
@@ -52,13 +59,12 @@ class GangLink {
   // "rendezvous", "queue_pair", "first_collective".
   using PhaseCallback = std::function<void(const std::string& detail)>;
 
-  // Forms the gang: blocks up to spec.connect_timeout_ms. `wire_type` counts on rank 0 only, which
-  // tells the others. CONNECT_FAILED names who is missing; GROUP_MISMATCH: the group came up
-  // smaller than asked for, on another backend, or adds wrongly; TRANSPORT_UNAVAILABLE: this rank
-  // process can't do the backend at all. `observer`, which may be null and must outlive
-  // the link, hears of each exchange of our own groups.
+  // Forms the gang: blocks up to spec.connect_timeout_ms. CONNECT_FAILED names who is missing;
+  // GROUP_MISMATCH: the group came up smaller than asked for, on another backend, or adds wrongly;
+  // TRANSPORT_UNAVAILABLE: this rank process can't do the backend at all. `observer`, which may be
+  // null and must outlive the link, hears of each exchange of our own groups.
   static absl::StatusOr<std::unique_ptr<GangLink>> Form(const v1::LaunchSpec& spec,
-                                                        WireType wire_type,
+                                                        const RankTraits& traits,
                                                         const PhaseCallback& on_phase,
                                                         transport::WireObserver* observer = nullptr,
                                                         const BoundSockets& bound = {},
@@ -94,6 +100,8 @@ class GangLink {
   // Which slices of its stage each rank has, by rank.
   const std::vector<SliceRange>& slices() const { return slices_; }
   mlx::core::Dtype wire_type() const { return wire_type_; }
+  // Whether all ranks said that they choose tokens.
+  bool all_choose() const { return all_choose_; }
   // Set on rank 0 of a gang of several; the other on the other ranks.
   StepLeader* leader() const { return leader_.get(); }
   StepFollower* follower() const { return follower_.get(); }
@@ -137,7 +145,7 @@ class GangLink {
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary& jaccl);
   absl::StatusOr<SideChannel> MeetBeside(const v1::LaunchSpec& spec);
-  absl::Status Prove(const v1::LaunchSpec& spec, const SliceRange& own);
+  absl::Status Prove(const v1::LaunchSpec& spec, const SliceRange& own, bool chooses_tokens);
   absl::Status ProveSizes(const v1::LaunchSpec& spec);
 
   std::unique_ptr<StepLeader> leader_;
@@ -154,6 +162,7 @@ class GangLink {
   std::vector<SliceRange> slices_{SliceRange()};
   uint32_t rank_ = 0;
   bool neighbours_only_ = false;
+  bool all_choose_ = false;
   Backend backend_ = Backend::kSingle;
   uint32_t group_size_ = 1;
 };

@@ -100,6 +100,11 @@ mx::array RankExchange::SumExactlyOverRanks(const mx::array& partial) {
   return SumAs(mx::float32, partial);
 }
 
+mx::array RankExchange::GatherOverRanks(const mx::array& own) {
+  if (place_.tp == 1) return own;
+  return mx::distributed::all_gather(own, link_.stage_group());
+}
+
 mx::Dtype RankExchange::TypeOf(const CarriedRow& row) const {
   return row.as_float32 ? mx::float32 : link_.wire_type();
 }

@@ -33,6 +33,7 @@ class RankExchange : public RankSums {
   void AddExactlyOverRanks(float* values, size_t count) override;
   mlx::core::array SumOverRanks(const mlx::core::array& partial) override;
   mlx::core::array SumExactlyOverRanks(const mlx::core::array& partial) override;
+  mlx::core::array GatherOverRanks(const mlx::core::array& own) override;
 
   // To the rank with the same tp_rank in the next stage; and from that of the one before: hidden
   // states and what goes with them (model/cuts/carried.h).

@@ -169,6 +169,11 @@ absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::stri
   return follower;
 }
 
+bool StepFollower::AwaitStep(milliseconds limit) const {
+  pollfd watched{socket_.fd(), POLLIN, 0};
+  return poll(&watched, 1, static_cast<int>(limit.count())) != 0;
+}
+
 absl::StatusOr<Step> StepFollower::Receive() {
   const auto frame = socket_.ReceiveFrame();
   if (!frame.ok()) return RankGone(0, std::string(frame.status().message()));

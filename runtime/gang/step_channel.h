@@ -84,7 +84,7 @@ class StepLeader {
   std::atomic<bool> shut_down_ = false;
 };
 
-// The other ranks' side. Receive from one thread, Tell and ShutDown from any.
+// The other ranks' side. AwaitStep and Receive from one thread, Tell and ShutDown from any.
 class StepFollower {
  public:
   // CONNECT_FAILED after `limit`, or when rank 0 can't prove itself.
@@ -93,6 +93,8 @@ class StepFollower {
                                                             std::chrono::milliseconds limit,
                                                             const RandomBytes& random_bytes);
 
+  // Whether Receive would not wait, after `limit` at the latest.
+  bool AwaitStep(std::chrono::milliseconds limit) const;
   // Blocks. RANK_EXITED when rank 0 is gone.
   absl::StatusOr<Step> Receive();
   absl::Status Tell(const Report& report);

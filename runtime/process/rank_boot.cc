@@ -16,6 +16,7 @@
 #include "runtime/model/device_proof.h"
 #include "runtime/model/families/config_file.h"
 #include "runtime/model/families/pooling.h"
+#include "runtime/model/load_layer_stack.h"
 #include "runtime/model/split_proof.h"
 #include "runtime/model/step/slot_tables.h"
 #include "runtime/model/weights/weight_files.h"
@@ -343,7 +344,9 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
     const auto guard =
         watchdog.Watch(kConnectingToGang, milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
     auto link = GangLink::Form(
-        spec, options.types.wire.value_or(WireTypeFor(rank->config, *place, device, *files)),
+        spec,
+        {options.types.wire.value_or(WireTypeFor(rank->config, *place, device, *files)),
+         MayChooseTokens(rank->config, *place, device)},
         [&](const std::string& detail) {
           if (options.on_connecting) options.on_connecting(detail);
         },

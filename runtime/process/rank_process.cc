@@ -465,9 +465,17 @@ absl::Status RefuseCold(StepFollower& follower, const ColdOrders& orders) {
 absl::Status RankProcess::FollowLeader(BootedRank& rank) {
   StartFollowing(rank);
   while (true) {
+    // A step may come while the one before is computed; where none does, that one ends.
+    if (rank.engine->steps_in_flight() > 0 && !rank.link->follower()->AwaitStep(kNextStepPause)) {
+      const absl::Status finished = rank.engine->FinishFollowed();
+      if (!finished.ok()) {
+        AwaitBlame(finished);
+        return finished;
+      }
+    }
     const auto step = rank.link->follower()->Receive();
     if (!step.ok()) return step.status();
-    if (step->kind == StepKind::kStop) return absl::OkStatus();
+    if (step->kind == StepKind::kStop) return rank.engine->FinishFollowed();
     if (step->kind == StepKind::kVerify) {
       const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
       const auto verified = rank.link->Verify(VerifyRequestOf(*step));

@@ -39,10 +39,19 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
       stages_(link.single() ? 1 : link.group().size() / place.tp),
       confirms_steps_(stages_ > 1 && place.tp == 1 && link.own_group() != nullptr),
       exchange_(link, config_, place, loader.activation_type()),
+      layers_(LoadLayers(config, place, loader, exchange_, link, limits)),
+      chooses_tokens_((link.single() || (stages_ == 1 && link.all_choose())) &&
+                      layers_->chooses_tokens()),
       cache_clearing_(UsesMlxGraph(loader.device()) ? limits_.device_memory : nullptr) {
   if (confirms_steps_ && link.leader() != nullptr) {
     pipeline_.emplace(link.own_group()->group(), /*next=*/1, link.group().size() - 1, stages_);
   }
+}
+
+std::unique_ptr<LayerStack> ForwardEngine::LoadLayers(const ModelConfig& config,
+                                                      const ShardPlace& place, WeightLoader& loader,
+                                                      RankExchange& exchange, const GangLink& link,
+                                                      const ForwardLimits& limits) {
   LayerStackOptions options;
   options.blocks_total = limits.blocks_total;
   options.context_length = limits.context_length;
@@ -51,7 +60,9 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
   options.state_snapshots = limits.state_snapshots;
   options.kv_type = limits.kv_type;
   options.observer = limits.observer;
-  layers_ = LoadLayerStack(config, place, loader, exchange_, options);
+  const bool chooses = link.all_choose() && link.group_size() == static_cast<uint32_t>(place.tp);
+  return LoadLayerStack(config, place, loader, exchange, options,
+                        chooses ? std::span(link.slices()) : std::span<const SliceRange>());
 }
 
 ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerStack> layers,
@@ -65,6 +76,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerSta
       confirms_steps_(false),
       exchange_(link, config_, place_, layers->activation_type()),
       layers_(std::move(layers)),
+      chooses_tokens_(link.leader() == nullptr && layers_->chooses_tokens()),
       cache_clearing_(nullptr) {
   MACRAME_CHECK(link.single()) << "layers of their own making stand beside a group";
 }
@@ -85,10 +97,6 @@ absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request
   return SendStep(VerifyStepOf(request));
 }
 
-bool ForwardEngine::chooses_tokens() const {
-  return link_.single() && link_.leader() == nullptr && layers_->chooses_tokens();
-}
-
 size_t ForwardEngine::steps_in_flight_max() const {
   if (pipeline_.has_value()) return pipeline_->steps_max();
   return chooses_tokens() ? kStepsStartedMax : 1;
@@ -99,12 +107,13 @@ bool ForwardEngine::bits_are_fixed() const { return layers_->bits_are_fixed(); }
 absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
   MACRAME_CHECK(in_flight_.size() < steps_in_flight_max())
       << in_flight_.size() << " steps are in flight";
-  if (chooses_tokens()) return SubmitAlone(forward);
-  MACRAME_CHECK(CountChosenRows(forward) == 0) << "a gang's steps choose no tokens";
+  MACRAME_CHECK(chooses_tokens_ || CountChosenRows(forward) == 0)
+      << "this gang's steps choose no tokens";
   Step step;
   step.forward = forward;
   absl::Status status = SendStep(std::move(step));
   if (!status.ok()) return status;
+  if (chooses_tokens_) return StartNext(forward);
   InFlight own;
   status = RunStep(forward, &own);
   if (status.ok()) in_flight_.push_back(std::move(own));
@@ -115,7 +124,11 @@ absl::StatusOr<StepResult> ForwardEngine::Await() {
   MACRAME_CHECK(!in_flight_.empty()) << "no step is in flight";
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (oldest.goes_on()) return AwaitStarted(std::move(oldest));
+  if (chooses_tokens_) {
+    auto result = oldest.goes_on() ? AwaitStarted(std::move(oldest)) : std::move(oldest.result);
+    ObserveOldest();
+    return result;
+  }
   if (!oldest.is_in_pipeline) return std::move(oldest.result);
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const absl::Status status = Guarded([&] {
@@ -136,11 +149,22 @@ absl::StatusOr<StepResult> ForwardEngine::Run(const ForwardStep& step) {
 }
 
 absl::Status ForwardEngine::Follow(const Step& step) {
-  if (CountChosenRows(step.forward) > 0) {
+  if (!chooses_tokens_) {
+    if (CountChosenRows(step.forward) == 0) return RunStep(step.forward, nullptr);
     return absl::InternalError(
-        "rank 0 sent a step that chooses tokens; a gang's steps choose none");
+        "rank 0 sent a step that chooses tokens; this gang's steps choose none");
   }
-  return RunStep(step.forward, nullptr);
+  absl::Status status = StartNext(step.forward);
+  while (status.ok() && in_flight_.size() >= kStepsStartedMax) status = Await().status();
+  return status;
+}
+
+absl::Status ForwardEngine::FinishFollowed() {
+  while (!in_flight_.empty()) {
+    const absl::Status done = Await().status();
+    if (!done.ok()) return done;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ForwardEngine::RunCold(const ColdOrders& orders) {
@@ -224,7 +248,7 @@ absl::Status ForwardEngine::BeginLayers(const ForwardStep& step) {
   return good;
 }
 
-absl::Status ForwardEngine::SubmitAlone(const ForwardStep& step) {
+absl::Status ForwardEngine::StartNext(const ForwardStep& step) {
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const bool is_first = in_flight_.empty();
   if (is_first) observed_.emplace(limits_.observer, step);
@@ -244,7 +268,16 @@ absl::Status ForwardEngine::SubmitAlone(const ForwardStep& step) {
   return absl::OkStatus();
 }
 
-// For the observer, steps follow one another: each from the results of the one before.
+// For the observer, steps follow one another: each from the results of the one before. Every step
+// is told of, on every rank.
+void ForwardEngine::ObserveOldest() {
+  observed_.reset();
+  if (in_flight_.empty()) return;
+  const InFlight& oldest = in_flight_.front();
+  observed_.emplace(limits_.observer, oldest.observed);
+  if (!oldest.goes_on()) observed_.reset();
+}
+
 absl::StatusOr<StepResult> ForwardEngine::AwaitStarted(InFlight step) {
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   StepResult result;
@@ -266,10 +299,6 @@ absl::StatusOr<StepResult> ForwardEngine::AwaitStarted(InFlight step) {
     }
     return absl::OkStatus();
   });
-  observed_.reset();
-  if (!in_flight_.empty() && in_flight_.front().goes_on()) {
-    observed_.emplace(limits_.observer, in_flight_.front().observed);
-  }
   if (!status.ok()) return status;
   if (step.clears) cache_clearing_.Clear();
   return result;
@@ -349,6 +378,14 @@ mx::array RowRange(const mx::array& logits, int begin, int end) {
 
 }  // namespace
 
+// Whole rows, of this rank's part of them. The ranks exchange these behind what they exchange for
+// `before`.
+mx::array ForwardEngine::WholeOf(const mx::array& part, const std::optional<mx::array>& before) {
+  if (place_.tp == 1) return part;
+  return mx::contiguous(
+      layers_->WholeLogits(before.has_value() ? mx::depends({part}, {*before})[0] : part));
+}
+
 void ForwardEngine::Start(const ForwardStep& step, InFlight& own) {
   const AskedRows asked(step);
   const mx::array hidden = layers_->Run(Embed(asked.tokens), step);
@@ -362,7 +399,7 @@ void ForwardEngine::Start(const ForwardStep& step, InFlight& own) {
     if (all > 0) {
       const mx::array logits = layers_->Logits(hidden, rows);
       if (chosen > 0) own.chosen = layers_->Choose(RowRange(logits, 0, chosen), asked.how);
-      if (chosen < all) own.logits = RowRange(logits, chosen, all);
+      if (chosen < all) own.logits = WholeOf(RowRange(logits, chosen, all), own.chosen);
     }
     if (!asked.hidden.empty()) own.hidden = layers_->Hidden(hidden, asked.hidden);
   }

@@ -9,13 +9,14 @@
 // of ours, every step has a result (of one number where no logits are asked for), and as many steps
 // as there are stages may be on their way, so that each stage has one to work on.
 // A stage hands a step on when its part is computed, on a GPU too.
-// Alone, with layers that choose tokens (LayerStack::chooses_tokens: MLX's graphs): a step is built
-// and started, and the next one may be built behind it, from the tokens that this one is choosing,
-// before its results are read. What gangs lack for that: a pipeline's tokens are chosen on the last
-// stage and embedded on the first, so each step would have to hand them back; a tensor split's
-// ranks would have to merge their best candidates. There the host chooses. Tensor: partial sums are
-// added over the stage's ranks; each of the last stage's has the head of its part of the
-// vocabulary.
+// Tensor: partial sums are added over the stage's ranks; each of the last stage's has the head of
+// its part of the vocabulary.
+// Alone and in one tensor group, with layers that choose tokens (LayerStack::chooses_tokens: MLX's
+// graphs) on every rank: a step is built and started, and the next one may be built behind it, from
+// the tokens that this one is choosing, before its results are read. Every rank chooses the same
+// ones; all that the ranks exchange is part of the graph then. A pipeline's tokens are chosen on
+// the last stage and embedded on the first, so each step would have to hand them back: there the
+// host chooses.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
@@ -84,7 +85,7 @@ class ForwardEngine {
   size_t steps_in_flight() const { return in_flight_.size(); }
   int stages() const { return stages_; }
   // Whether steps may have kChosen rows, and tokens of such rows.
-  bool chooses_tokens() const;
+  bool chooses_tokens() const { return chooses_tokens_; }
   // How long this rank's own layers took in the step that was submitted last; 0 where they go on
   // behind it.
   std::chrono::microseconds own_part() const { return own_part_; }
@@ -104,8 +105,11 @@ class ForwardEngine {
   // Rank 0: tells the others and carries out orders of the cold tier. Its worker must be set.
   absl::Status RunCold(const ColdOrders& orders);
 
-  // Other ranks: one kForward step that was received.
+  // Other ranks: one kForward step that was received. Where steps choose tokens, the step is
+  // started and the one before it is awaited.
   absl::Status Follow(const Step& step);
+  // Other ranks: waits for what Follow has started.
+  absl::Status FinishFollowed();
   // Other ranks: orders of a kCold step; false: this rank has no worker, and nothing was done.
   absl::StatusOr<bool> FollowCold(const ColdOrders& orders);
 
@@ -140,14 +144,21 @@ class ForwardEngine {
     bool clears = false;     // freed buffers are given back once its results are there
     bool goes_on() const { return chosen || logits || hidden || last; }
   };
+  static std::unique_ptr<LayerStack> LoadLayers(const ModelConfig& config, const ShardPlace& place,
+                                                WeightLoader& loader, RankExchange& exchange,
+                                                const GangLink& link, const ForwardLimits& limits);
   absl::Status SendStep(Step step);
   // This rank's part of a step; `own` is set on rank 0.
   absl::Status RunStep(const ForwardStep& step, InFlight* own);
   void RunStages(const ForwardStep& step, InFlight* own);
-  // A step of a rank alone: built and started.
+  // Of layers that choose tokens: builds a step and starts it.
   void Start(const ForwardStep& step, InFlight& own);
-  absl::Status SubmitAlone(const ForwardStep& step);
+  mlx::core::array WholeOf(const mlx::core::array& part,
+                           const std::optional<mlx::core::array>& before);
+  absl::Status StartNext(const ForwardStep& step);
   absl::StatusOr<StepResult> AwaitStarted(InFlight step);
+  // What the observer hears of the step that is the oldest now.
+  void ObserveOldest();
   // `begun`: when this rank's layers began with the step.
   void SendOn(const mlx::core::array& hidden, const RankExchange::Rows& rows,
               std::chrono::steady_clock::time_point begun, InFlight& own);
@@ -169,11 +180,12 @@ class ForwardEngine {
   const bool confirms_steps_;  // the last stage sends a result for each step
   RankExchange exchange_;
   std::optional<StepPipeline> pipeline_;           // rank 0's, where steps are confirmed
-  std::deque<InFlight> in_flight_;                 // rank 0's, oldest first
+  std::deque<InFlight> in_flight_;                 // oldest first; others': what they started
   std::optional<mlx::core::array> chosen_before_;  // by the step that was started last
   std::optional<StepScope> observed_;              // of the oldest step that was started
   std::chrono::microseconds own_part_{};
   std::unique_ptr<LayerStack> layers_;
+  const bool chooses_tokens_;
   std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one
   std::atomic<uint64_t> buffer_bytes_ = 0;
   uint64_t next_step_ = 1;  // 0 was kConnect

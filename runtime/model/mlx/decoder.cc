@@ -34,7 +34,8 @@ mx::array Columns(const mx::array& rows, int begin, int count) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-                 RankSums& sums, const LayerStackOptions& options)
+                 RankSums& sums, const LayerStackOptions& options,
+                 std::span<const SliceRange> stage)
     : config_(config),
       place_(place),
       sums_(sums),
@@ -67,6 +68,14 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
   }
   if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
   if (LoadsHead(config, place)) head_.emplace(loader.LoadLinear(HeadNeed(config, place)));
+  if (!MayChoose(config, place)) return;
+  if (place.tp == 1) {
+    chooser_.emplace(std::vector<Range>{{0, config.vocab_size}}, 0, sums);
+  } else if (!stage.empty()) {
+    std::vector<Range> parts;
+    for (const SliceRange& slices : stage) parts.push_back(VocabularyOf(config, slices));
+    chooser_.emplace(std::move(parts), place.tp_rank, sums);
+  }
 }
 
 int Decoder::KvIndexOf(int layer) const {
@@ -162,13 +171,11 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
   return good;
 }
 
-mx::array Decoder::Lookup(const Linear& table, int columns, std::span<const int32_t> ids) {
+mx::array Decoder::OwnRows(const Linear& table, int columns, std::span<const int32_t> ids) const {
   if (place_.tp == 1) return mx::squeeze(table.Rows(ids, activation_type_), 0);
   const Range own = VocabularyOf(config_, place_.slices());
   const int count = static_cast<int>(ids.size());
-  if (own.size() == 0) {
-    return sums_.SumExactlyOverRanks(mx::zeros({count, columns}, activation_type_));
-  }
+  if (own.size() == 0) return mx::zeros({count, columns}, activation_type_);
   std::vector<int32_t> rows;
   std::vector<bool> held;
   for (const int32_t id : ids) {
@@ -177,31 +184,43 @@ mx::array Decoder::Lookup(const Linear& table, int columns, std::span<const int3
   }
   const mx::array there = mx::squeeze(table.Rows(rows, activation_type_), 0);
   const mx::array mask(held.begin(), {count, 1}, mx::bool_);
-  return sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there)));
+  return mx::where(mask, there, mx::zeros_like(there));
+}
+
+mx::array Decoder::OwnRows(const Linear& table, int columns, const mx::array& ids) const {
+  const auto rows_at = [&](const mx::array& rows) {
+    return mx::squeeze(table.Rows(mx::expand_dims(rows, 0), activation_type_), 0);
+  };
+  if (place_.tp == 1) return rows_at(ids);
+  const Range own = VocabularyOf(config_, place_.slices());
+  if (own.size() == 0) return mx::zeros({ids.shape(0), columns}, activation_type_);
+  const mx::array rows = mx::subtract(ids, mx::array(own.begin));
+  const mx::array held =
+      mx::logical_and(mx::greater_equal(rows, mx::array(0)), mx::less(rows, mx::array(own.size())));
+  const mx::array there = rows_at(mx::where(held, rows, mx::array(0)));
+  return mx::where(mx::expand_dims(held, 1), there, mx::zeros_like(there));
 }
 
 mx::array Decoder::Embed(std::span<const int32_t> ids) {
-  return EmbedBy([&](const Linear& table, int columns) { return Lookup(table, columns, ids); });
+  return EmbedBy([&](const Linear& table, int columns) { return OwnRows(table, columns, ids); });
 }
 
 mx::array Decoder::EmbedChosen(std::span<const int32_t> tokens, const mx::array& chosen) {
-  MACRAME_CHECK(chooses_tokens()) << "a part of a tensor split chooses no tokens";
-  const mx::array ids = mx::expand_dims(TokensOf(tokens, chosen), 0);
-  return EmbedBy(
-      [&](const Linear& table, int) { return mx::squeeze(table.Rows(ids, activation_type_), 0); });
+  const mx::array ids = TokensOf(tokens, chosen);
+  return EmbedBy([&](const Linear& table, int columns) { return OwnRows(table, columns, ids); });
 }
 
 mx::array Decoder::EmbedBy(const LookUp& look_up) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  mx::array hidden = look_up(*embedding_, config_.hidden_size);
+  mx::array hidden = sums_.SumExactlyOverRanks(look_up(*embedding_, config_.hidden_size));
   if (config_.embedding_scale != 1.0F) {
     hidden = mx::multiply(hidden, mx::array(config_.embedding_scale, hidden.dtype()));
   }
   if (!inputs_.has_value()) return hidden;
+  mx::array own = look_up(inputs_->table(), in_.width - in_.hidden);
   // Every rank takes part in the two sums one after the other.
-  if (place_.tp > 1) hidden.eval();
-  const mx::array looked_up = look_up(inputs_->table(), in_.width - in_.hidden);
-  return mx::concatenate({hidden, inputs_->Make(looked_up, hidden)}, -1);
+  if (place_.tp > 1) own = mx::depends({own}, {hidden})[0];
+  return mx::concatenate({hidden, inputs_->Make(sums_.SumExactlyOverRanks(own), hidden)}, -1);
 }
 
 mx::array Decoder::RowsOf(const Layer& layer, const KvWritten& own, const StepRows& rows) const {

@@ -23,10 +23,10 @@
 #include "runtime/model/mlx/kv_pools.h"
 #include "runtime/model/mlx/latent_attention.h"
 #include "runtime/model/mlx/layer_input.h"
+#include "runtime/model/mlx/part_chooser.h"
 #include "runtime/model/mlx/recurrent.h"
 #include "runtime/model/mlx/recurrent_states.h"
 #include "runtime/model/mlx/rope.h"
-#include "runtime/model/mlx/row_chooser.h"
 #include "runtime/model/mlx/step_rows.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/rank_sums.h"
@@ -41,18 +41,23 @@ namespace macrame::runtime::engine {
 class Decoder : public LayerStack {
  public:
   Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader, RankSums& sums,
-          const LayerStackOptions& options);
+          const LayerStackOptions& options, std::span<const SliceRange> stage = {});
 
   absl::Status Begin(const ForwardStep& step) override;
   mlx::core::array Embed(std::span<const int32_t> ids) override;
-  bool chooses_tokens() const override {
-    return place_.tp == 1 && place_.embeds && place_.has_head && config_.has_head &&
-           static_cast<size_t>(config_.vocab_size) <= kernels::kVocabularyMax;
+  // Of a tensor group: where each rank's slices were given.
+  bool chooses_tokens() const override { return chooser_.has_value(); }
+  static bool MayChoose(const ModelConfig& config, const ShardPlace& place) {
+    return place.embeds && place.has_head && config.has_head &&
+           static_cast<size_t>(config.vocab_size) <= kernels::kVocabularyMax;
   }
   mlx::core::array EmbedChosen(std::span<const int32_t> tokens,
                                const mlx::core::array& chosen) override;
   mlx::core::array Choose(const mlx::core::array& logits, std::span<const RowChoice> how) override {
-    return chooser_.Choose(logits, how);
+    return chooser_->Choose(logits, how);
+  }
+  mlx::core::array WholeLogits(const mlx::core::array& logits) override {
+    return chooser_->Whole(logits);
   }
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
@@ -102,11 +107,12 @@ class Decoder : public LayerStack {
                                             WeightLoader& loader) const;
   // A layer's place in pools_.
   int KvIndexOf(int layer) const;
-  // Of the rows that `look_up` gives for a table and its number of columns.
+  // This rank's share of the rows of a table, by which they are looked up.
   using LookUp = std::function<mlx::core::array(const Linear& table, int columns)>;
   mlx::core::array EmbedBy(const LookUp& look_up);
-  // These rows of a table [vocabulary, columns], of all ranks.
-  mlx::core::array Lookup(const Linear& table, int columns, std::span<const int32_t> ids);
+  // Of these rows of a table [vocabulary, columns], those that this rank holds; else zeros.
+  mlx::core::array OwnRows(const Linear& table, int columns, std::span<const int32_t> ids) const;
+  mlx::core::array OwnRows(const Linear& table, int columns, const mlx::core::array& ids) const;
   // What came from the stage before, and what goes to the next.
   void TakeCarried(const mlx::core::array& given, AttentionStep& step);
   mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
@@ -148,7 +154,7 @@ class Decoder : public LayerStack {
   std::optional<Linear> head_;            // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
-  RowChooser chooser_;
+  std::optional<PartChooser> chooser_;  // where tokens are chosen
   // Of the step that runs: what this stage's layers pass on, [rows, their columns of out_].
   std::map<int, mlx::core::array> read_kv_;
 };

@@ -194,6 +194,10 @@ mx::array RowChooser::FirstOfPart(const mx::array& logits, const mx::array& high
                                   std::span<const RowChoice> how, int first_token) {
   const uint32_t first = FirstThatDecide(how);
   MACRAME_CHECK(first > 0) << "the first tokens of a part don't decide";
+  const mx::Shape shape{logits.shape(0), static_cast<int>(first)};
+  if (logits.shape(1) == 0) {
+    return mx::depends({mx::full(shape, constants_.behind_all)}, {highest})[0];
+  }
   const Parameters parameters = ParametersOf(how, kernels::kVocabularyMax, first, Need{});
   return FirstPlaces(PlacesOf(DistancesOf(logits, highest, parameters.scale), first_token),
                      static_cast<int>(first));

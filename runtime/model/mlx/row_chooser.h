@@ -42,12 +42,16 @@ class RowChooser {
   static uint32_t FirstThatDecide(std::span<const RowChoice> how);
   // The ids and distances of this part's likeliest tokens, in order: uint64 [rows,
   // FirstThatDecide]. logits: float32 [rows, part], from the id `first_token` on; highest: float32
-  // [rows, 1], of all parts.
+  // [rows, 1], of all parts. An empty part gives places that weigh nothing.
   mlx::core::array FirstOfPart(const mlx::core::array& logits, const mlx::core::array& highest,
                                std::span<const RowChoice> how, int first_token);
   // `places`: those of all parts side by side, in any order. What Choose gives of all logits.
   mlx::core::array ChooseAmong(const mlx::core::array& places, const mlx::core::array& highest,
                                std::span<const RowChoice> how) const;
+  // int32 [rows]: `tokens`, or kNoToken where the row's highest logit is not finite; both [rows,
+  // 1].
+  mlx::core::array WhereFinite(const mlx::core::array& highest,
+                               const mlx::core::array& tokens) const;
 
  private:
   using Array = mlx::core::array;
@@ -65,9 +69,6 @@ class RowChooser {
   Array TokenAmong(const Array& places, const Array& weights, const Array& draw) const;
   // As kernels::ShareOf.
   Array ShareOf(const Array& total, const Array& share) const;
-  // int32 [rows]; kNoToken where the highest logit is not finite.
-  Array WhereFinite(const Array& highest, const Array& tokens) const;
-
   // uint64, of the shape of what they are made of. A place is a token's distance, then its id.
   Array DistancesOf(const Array& logits, const Array& highest, const Array& scale) const;
   Array WeightsOf(const Array& distances) const;

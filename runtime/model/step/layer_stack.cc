@@ -14,4 +14,9 @@ mlx::core::array LayerStack::Choose(const mlx::core::array& logits, std::span<co
   return logits;
 }
 
+mlx::core::array LayerStack::WholeLogits(const mlx::core::array& logits) {
+  MACRAME_CHECK(false) << "these layers choose no tokens";
+  return logits;
+}
+
 }  // namespace macrame::runtime::engine

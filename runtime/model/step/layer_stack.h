@@ -35,8 +35,8 @@ class LayerStack {
   // Whether attention reads a sequence's positions in place only where its blocks follow one
   // another; else blocks may stand anywhere, and steps have no copies.
   virtual bool keeps_runs() const { return false; }
-  // Whether the two below are there. They are no part of a tensor split yet: its ranks would have
-  // to exchange their best candidates, and every rank the tokens.
+  // Whether the three below are there. In a tensor split every rank of which chooses tokens, each
+  // calls them for the same rows and has the same results.
   virtual bool chooses_tokens() const { return false; }
   // As Embed; tokens below zero stand for rows (ChosenRowOf) of `chosen`, int32 [rows], which is
   // not evaluated.
@@ -44,6 +44,8 @@ class LayerStack {
                                        const mlx::core::array& chosen);
   // The token of each row of `logits` (mlx/row_chooser.h): int32 [rows], not evaluated.
   virtual mlx::core::array Choose(const mlx::core::array& logits, std::span<const RowChoice> how);
+  // Rows of the whole vocabulary, of this rank's and the others' part of them; not evaluated.
+  virtual mlx::core::array WholeLogits(const mlx::core::array& logits);
   // The same through this rank's layers; behind the last layer, hidden states alone.
   virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;
   // Logits float32 [rows.size(), this rank's part of the vocabulary] of these rows of `hidden`.

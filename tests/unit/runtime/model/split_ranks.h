@@ -25,8 +25,20 @@ namespace mx = mlx::core;
 // Where the ranks' threads meet to add up.
 class Meeting {
  public:
-  explicit Meeting(size_t ranks) : barrier_(static_cast<ptrdiff_t>(ranks)), values_(ranks) {}
+  explicit Meeting(size_t ranks)
+      : barrier_(static_cast<ptrdiff_t>(ranks)), values_(ranks), gathered_(ranks) {}
 
+  mx::array Gather(size_t rank, const mx::array& own) {
+    gathered_[rank] = own.data<char>();
+    barrier_.arrive_and_wait();
+    const int ranks = static_cast<int>(gathered_.size());
+    mx::array all(mx::allocator::malloc(own.nbytes() * gathered_.size()),
+                  {ranks * own.shape(0), own.shape(1)}, own.dtype());
+    char* to = all.data<char>();
+    for (const char* part : gathered_) to = std::copy_n(part, own.nbytes(), to);
+    barrier_.arrive_and_wait();
+    return all;
+  }
   void Add(size_t rank, float* values, size_t count) {
     values_[rank] = values;
     barrier_.arrive_and_wait();
@@ -41,6 +53,7 @@ class Meeting {
  private:
   std::barrier<> barrier_;
   std::vector<float*> values_;
+  std::vector<const char*> gathered_;
 };
 
 class MeetingSums : public RankSums {
@@ -58,6 +71,11 @@ class MeetingSums : public RankSums {
     return mx::array(values.begin(), sum.shape());
   }
   mx::array SumExactlyOverRanks(const mx::array& partial) override { return SumOverRanks(partial); }
+  mx::array GatherOverRanks(const mx::array& own) override {
+    mx::array plain = mx::contiguous(own);
+    plain.eval();
+    return meeting_.Gather(rank_, plain);
+  }
 
  private:
   Meeting& meeting_;

@@ -505,18 +505,6 @@ TEST(RankGangTest, WhenAllRanksWereStoppedNoneIsBlamed) {
   EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 40)).status.ok());
 }
 
-v1::TraceRankResponse TraceOf(v1::RankService::Stub& stub, uint32_t duration_ms,
-                              grpc::Status* status) {
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-  v1::TraceRankRequest request;
-  request.set_duration_ms(duration_ms);
-  v1::TraceRankResponse response;
-  *status = stub.Trace(&context, request, &response);
-  return response;
-}
-
 TEST(RankGangTest, TracesAndTimingsTellOfEveryRank) {
   constexpr uint32_t kRanks = 3;
   Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, kRanks));

@@ -274,4 +274,16 @@ v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens) {
   return request;
 }
 
+v1::TraceRankResponse TraceOf(v1::RankService::Stub& stub, uint32_t duration_ms,
+                              grpc::Status* status) {
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  v1::TraceRankRequest request;
+  request.set_duration_ms(duration_ms);
+  v1::TraceRankResponse response;
+  *status = stub.Trace(&context, request, &response);
+  return response;
+}
+
 }  // namespace macrame::runtime::engine

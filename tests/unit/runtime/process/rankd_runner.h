@@ -93,6 +93,9 @@ bool AwaitOnDisk(Gang& gang, uint64_t blocks);
 // Timed sums of these sizes over the gang; a failure's message is that of its reason.
 absl::StatusOr<v1::VerifyGroupResponse> Verify(v1::RankService::Stub& stub,
                                                const std::vector<uint64_t>& sizes, uint32_t rounds);
+// What a rank did meanwhile.
+v1::TraceRankResponse TraceOf(v1::RankService::Stub& stub, uint32_t duration_ms,
+                              grpc::Status* status);
 // A greedy question through the chat template.
 v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens);
 
