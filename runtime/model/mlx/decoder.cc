@@ -286,14 +286,14 @@ mx::array Decoder::HandOn(const mx::array& given, const mx::array& hidden) const
 
 mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x) {
   if (!layer.recurrent->has_heads()) {
-    return layer.o->Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
+    return layer.o->Apply(ZerosBehind(x, 0));
   }
   return layer.o->Apply(layer.recurrent->Apply(x, states_.Runs(index)));
 }
 
 mx::array Decoder::AttendToNothing(const Layer& layer, const mx::array& x) const {
   const int rows = x.shape(0);
-  const mx::array nothing = layer.o->Apply(mx::zeros({rows, 0}, x.dtype()));
+  const mx::array nothing = layer.o->Apply(ZerosBehind(x, 0));
   if (!config_.qk_norm_whole || place_.tp == 1) return nothing;
   // The other ranks' norms wait for this rank's part, after what is summed before it.
   const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];

@@ -212,7 +212,7 @@ mx::array MlxExperts::Given(const mx::array& x, const Choice& choice) const {
 mx::array MlxExperts::Apply(const mx::array& x, const mx::array& seen) const {
   std::optional<mx::array> given;
   if (has_experts()) given = Given(x, Choose(seen));
-  if (!shared_.has_value()) return given.has_value() ? *given : mx::zeros_like(x);
+  if (!shared_.has_value()) return given.has_value() ? *given : ZerosBehind(x, x.shape(-1));
   const mx::array shared = shared_->feed.Apply(x);
   if (!shared_->router.has_value()) return given.has_value() ? mx::add(*given, shared) : shared;
   const mx::array gate = shared_->router->Apply(x);

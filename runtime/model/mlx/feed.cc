@@ -81,7 +81,7 @@ MlxFeed::MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader
 
 mx::array MlxFeed::Apply(const mx::array& x) const {
   if (joined_.has_value()) return down_.Apply(activation_.Apply(joined_->Apply(x)));
-  if (up_->rows() == 0) return down_.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
+  if (up_->rows() == 0) return down_.Apply(ZerosBehind(x, 0));
   if (!gate_.has_value()) return down_.Apply(activation_.Apply(up_->Apply(x)));
   return down_.Apply(activation_.Apply(gate_->Apply(x), up_->Apply(x)));
 }

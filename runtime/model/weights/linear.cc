@@ -154,6 +154,12 @@ std::optional<Linear> Linear::Join(std::span<const Linear> maps, std::span<const
   return joined;
 }
 
+mx::array ZerosBehind(const mx::array& x, int columns) {
+  mx::Shape shape = x.shape();
+  shape.back() = columns;
+  return mx::depends({mx::zeros(shape, x.dtype())}, {x})[0];
+}
+
 int Linear::rows() const { return static_cast<int>(view_.rows); }
 
 mx::array Linear::Apply(const mx::array& x) const {
@@ -162,11 +168,7 @@ mx::array Linear::Apply(const mx::array& x) const {
     return mx::addmm(*bias_, x, mx::transpose(*weight_));
   }
   mx::array y = [&] {
-    if (x.shape(-1) == 0 || rows() == 0) {  // the part of a rank without a unit of work
-      mx::Shape shape = x.shape();
-      shape.back() = rows();
-      return mx::zeros(shape, x.dtype());
-    }
+    if (x.shape(-1) == 0 || rows() == 0) return ZerosBehind(x, rows());
     if (owner_ != nullptr) {
       mx::Shape shape = x.shape();
       shape.back() = rows();

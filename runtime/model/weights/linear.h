@@ -27,6 +27,11 @@ const char* MlxModeOf(const QuantizationTraits& traits);
 // Rows [begin, begin + count) of a matrix.
 kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size_t count);
 
+// Zeros [rows of x, columns], of its type: what a rank without a unit of work has in place of what
+// others make of x. They come behind x, whatever it waits for: sums over the ranks that follow
+// stand in the same order on all of them.
+mlx::core::array ZerosBehind(const mlx::core::array& x, int columns);
+
 class Linear {
  public:
   // Weights that a kernel reads in place; `owner` keeps the memory that `view` points into.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/process/exit_codes.h"
+#include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
 
@@ -75,6 +76,33 @@ TEST(GraphGangTest, TogetherAsOneByOneOverTwoAndThreeRanks) {
     ASSERT_TRUE(verified.ok()) << verified.status();
     EXPECT_TRUE(verified->sum_correct());
     EXPECT_EQ(AnswersOf(gang, /*at_once=*/true), by_turns) << "after sums that were timed";
+  }
+}
+
+// Of three ranks, one has no head: it still sums in the order of the others, whatever the layers
+// look like.
+TEST(GraphGangTest, ARankWithoutAHeadSumsInTheOrderOfTheOthers) {
+  ModelShape shape;
+  shape.vocab = 3089;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  ModelShape no_experts_here = shape;
+  no_experts_here.architecture = "mixtral";
+  no_experts_here.experts = 3;
+  const std::vector<std::string> folders = {
+      FolderWithText(RandomModel(shape)), FolderWithText(RandomModel(no_experts_here)),
+      FolderWithText(FamilyModel({.name = "glm4", .vocabulary = 3089})),
+      FolderWithText(FamilyModel({.name = "qwen3_next", .vocabulary = 3089}))};
+  for (const std::string& folder : folders) {
+    Gang alone(MakeSpecs(folder, GangShape::kTensor, 1), {On("mlx-cpu")});
+    ASSERT_TRUE(alone.WaitUntilReady());
+    Gang gang(MakeSpecs(folder, GangShape::kTensor, 3), std::vector(3, On("mlx-cpu")));
+    ASSERT_TRUE(gang.WaitUntilReady());
+    const Answer one = Ask(alone.stub(), Question(kQuestion, 8));
+    ASSERT_TRUE(one.status.ok()) << one.status.error_message();
+    const Answer three = Ask(gang.stub(), Question(kQuestion, 8));
+    ASSERT_TRUE(three.status.ok()) << three.status.error_message();
+    EXPECT_EQ(three.tokens, one.tokens) << folder;
   }
 }
 

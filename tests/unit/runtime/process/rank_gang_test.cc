@@ -137,16 +137,6 @@ TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {
             AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
 }
 
-// Random weights under the bundled model's tokenizer.
-std::string FolderWithText(const ModelShape& shape) {
-  std::map<std::string, std::string> files = RandomModel(shape);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
-    std::ifstream file(std::string(kBundledModel) + "/" + name, std::ios::binary);
-    files[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-  return WriteFolder(files);
-}
-
 // Gives the ranks of each stage runs of so many slices.
 void SetWidths(const std::vector<uint32_t>& widths, std::vector<v1::LaunchSpec>& specs) {
   const uint32_t count = std::accumulate(widths.begin(), widths.end(), 0U);
@@ -175,7 +165,7 @@ TEST(RankGangTest, WhatDoesNotDivideIsSplitAllTheSame) {
   shapes[2].kv_heads = 1;
   shapes[2].biases = true;
   for (const ModelShape& shape : shapes) {
-    const std::string folder = FolderWithText(shape);
+    const std::string folder = FolderWithText(RandomModel(shape));
     const auto one = AnswerOf(GangShape::kPipeline, 1, kTokens, folder).tokens;
     ASSERT_EQ(one.size(), kTokens);
     EXPECT_EQ(AnswerOf(GangShape::kTensor, 2, kTokens, folder).tokens, one);
@@ -212,7 +202,7 @@ TEST(RankGangTest, EverySplitGivesTheSameEmbedding) {
     shape.architecture = "qwen3";
     shape.vocab = 3089;
     shape.tied = true;
-    const std::string folder = FolderWithText(shape);
+    const std::string folder = FolderWithText(RandomModel(shape));
     std::filesystem::create_directory(folder + "/1_Pooling");
     std::ofstream(folder + "/1_Pooling/config.json")
         << "{\"pooling_mode_" << pooling << "\": true}";

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/families/config_file.h"
 #include "tests/unit/fresh_folder.h"
+#include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -206,6 +208,14 @@ Gang::~Gang() {
 
 void Gang::PrintLogs() const {
   for (const auto& process : processes_) std::fprintf(stderr, "%s\n", process->Log().c_str());
+}
+
+std::string FolderWithText(std::map<std::string, std::string> files) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::ifstream file(std::string(kBundledModel) + "/" + name, std::ios::binary);
+    files[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  return WriteFolder(files);
 }
 
 Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request) {
