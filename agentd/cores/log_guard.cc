@@ -25,6 +25,14 @@ size_t AddressLength(std::string_view text) {
 // The first word of a kind: where its lines come from.
 std::string PlaceOf(const std::string& kind) { return kind.substr(0, kind.find(' ')); }
 
+uint32_t LinesMaxOf(std::string_view place) {
+  for (const std::string_view method :
+       {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}) {
+    if (place == method) return kRequestLinesMax;
+  }
+  return kLinesPerKindMax;
+}
+
 }  // namespace
 
 std::string EscapeLine(std::string_view text) {
@@ -126,7 +134,7 @@ std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime n
     kind.since = now;
     kind.written = 0;
   }
-  if (kind.written >= kLinesPerKindMax) {
+  if (kind.written >= LinesMaxOf(place_name)) {
     ++kind.left_out;
     left_out_ += missing;
     return std::nullopt;

@@ -6,9 +6,11 @@
 //
 // Control characters and what is no UTF-8 are written as \xNN. Lines that differ only in numbers,
 // ids, addresses and quoted names are of one kind: kLinesPerKindMax of these in kLogWindow are
-// written, the next window's first one says how many were left out. kLinesMax bounds all kinds
-// together. Lines with the same first word ("gateway:") come from one place. A place has a quarter
-// of all kinds and lines at most, so that a flood from one place keeps no line of another out.
+// written (of requests, which begin with their method, kRequestLinesMax: a few coding agents ask
+// more than once a second), the next window's first one says how many were left out. kLinesMax
+// bounds all kinds together. Lines with the same first word ("gateway:") come from one place. A
+// place has a quarter of all kinds and lines at most, so that a flood from one place keeps no line
+// of another out.
 
 #include <cstdint>
 #include <map>
@@ -22,6 +24,7 @@ namespace macrame::agentd {
 
 inline constexpr Duration kLogWindow = std::chrono::seconds(60);
 inline constexpr uint32_t kLinesPerKindMax = 20;
+inline constexpr uint32_t kRequestLinesMax = 100;
 inline constexpr uint32_t kLinesMax = 1000;
 inline constexpr size_t kLineKindsMax = 256;
 inline constexpr uint32_t kLinesPerPlaceMax = kLinesMax / 4;

@@ -60,6 +60,22 @@ TEST(LogGuard, ForgedIdsAreOneKindAndTheCountIsTold) {
   EXPECT_EQ(*next, "beacon of node 77 is refused (and 49980 lines like this one were left out)");
 }
 
+// Three people's coding agents, for a minute.
+TEST(LogGuard, RequestsAreWrittenAsOftenAsAFewPeopleAsk) {
+  LogGuard guard;
+  size_t written = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string line =
+        absl::StrCat("POST /v1/messages 200 sent=", i, " request_id='r", i, "' model='m'");
+    written += guard.Take(line, At(i * 50)).has_value();
+    ASSERT_TRUE(i >= 100 || written == static_cast<size_t>(i + 1)) << i;
+  }
+  EXPECT_EQ(written, kRequestLinesMax);
+  const auto next = guard.Take("POST /v1/messages 200 sent=1 request_id='a' model='m'", At(65'000));
+  ASSERT_TRUE(next.has_value());
+  EXPECT_NE(next->find("(and 900 lines like this one were left out)"), std::string::npos) << *next;
+}
+
 // One place of the program may log as many kinds, and as many lines of each, as a client likes.
 TEST(LogGuard, AFloodFromOnePlaceKeepsNoOtherLineOut) {
   for (const int repeats : {1, 20}) {
