@@ -425,6 +425,17 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec, const JacclLibrary&
   return absl::OkStatus();
 }
 
+void GangLink::ThrowIfBroken() const {
+  if (single()) return;
+  for (const auto* own : {&own_group_, &stage_group_}) {
+    const absl::Status status = own->has_value() ? (*own)->status() : absl::OkStatus();
+    if (!status.ok()) throw std::runtime_error(ReasonOf(status).message());
+  }
+  if (!own_group_.has_value()) {
+    mx::scheduler::check_error(group_->raw_group()->communication_stream({}));
+  }
+}
+
 void GangLink::LeaveGroup() {
   if (!forget_jaccl_) return;
   // What is queued has the group's address. A stream that failed drops what is given to it.
@@ -475,7 +486,8 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own,
   constexpr size_t kWidth = 4;  // of a rank's share
   std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
   // Whole experts show by the sign, that a rank proves larger sums by a half, and that it chooses
-  // tokens by a quarter, so that earlier versions read the whole number that they always read.
+  // tokens by a quarter, so that earlier versions read the whole number that they always read. Who
+  // chooses tokens from other numbers than part_chooser.h does says so in another way.
   constexpr float kProvesSizes = 0.5F, kChooses = 0.25F;
   const float count =
       (static_cast<float>(own.count) + kProvesSizes + (chooses_tokens ? kChooses : 0)) *

@@ -123,6 +123,10 @@ class GangLink {
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
   absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
 
+  // Throws std::runtime_error where a collective of a graph that was evaluated has failed: MLX goes
+  // on behind one, and says so to nobody who did not have to wait. Engine thread.
+  void ThrowIfBroken() const;
+
   // Engine thread, when no collective will follow: gives back what jaccl's group holds of the RDMA
   // devices, unless one that is under way does not end. A Mac has 11 protection domains a device,
   // and keeps those of a process that ended without that.

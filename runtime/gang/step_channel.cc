@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
@@ -171,7 +172,12 @@ absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::stri
 
 bool StepFollower::AwaitStep(milliseconds limit) const {
   pollfd watched{socket_.fd(), POLLIN, 0};
-  return poll(&watched, 1, static_cast<int>(limit.count())) != 0;
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+    const int ready = poll(&watched, 1, std::max<int>(0, static_cast<int>(left.count())));
+    if (ready >= 0 || errno != EINTR) return ready != 0;
+  }
 }
 
 absl::StatusOr<Step> StepFollower::Receive() {

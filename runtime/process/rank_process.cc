@@ -230,6 +230,11 @@ void AwaitBlame(const absl::Status& failed) {
     absl::SleepFor(absl::FromChrono(kBlameLimit));
 }
 
+absl::Status Blamed(absl::Status failed) {
+  AwaitBlame(failed);
+  return failed;
+}
+
 }  // namespace
 
 // A line that is no failure.
@@ -468,34 +473,28 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
     // A step may come while the one before is computed; where none does, that one ends.
     if (rank.engine->steps_in_flight() > 0 && !rank.link->follower()->AwaitStep(kNextStepPause)) {
       const absl::Status finished = rank.engine->FinishFollowed();
-      if (!finished.ok()) {
-        AwaitBlame(finished);
-        return finished;
-      }
+      if (!finished.ok()) return Blamed(finished);
     }
     const auto step = rank.link->follower()->Receive();
     if (!step.ok()) return step.status();
-    if (step->kind == StepKind::kStop) return rank.engine->FinishFollowed();
-    if (step->kind == StepKind::kVerify) {
-      const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
-      const auto verified = rank.link->Verify(VerifyRequestOf(*step));
-      if (verified.ok()) continue;
-      AwaitBlame(verified.status());
-      return verified.status();
-    }
-    if (step->kind == StepKind::kCold) {
-      const auto carried = rank.engine->FollowCold(step->cold);
-      if (!carried.ok()) return carried.status();
-      const absl::Status told =
-          *carried ? absl::OkStatus() : RefuseCold(*rank.link->follower(), step->cold);
-      if (!told.ok()) return told;
-      continue;
-    }
-    const absl::Status status = rank.engine->Follow(*step);
-    if (status.ok()) continue;
-    AwaitBlame(status);
-    return status;
+    const absl::Status status =
+        step->kind == StepKind::kForward ? rank.engine->Follow(*step) : FollowOrder(rank, *step);
+    if (!status.ok()) return Blamed(status);
+    if (step->kind == StepKind::kStop) return absl::OkStatus();
   }
+}
+
+absl::Status RankProcess::FollowOrder(BootedRank& rank, const Step& step) {
+  const absl::Status finished = rank.engine->FinishFollowed();
+  if (!finished.ok() || step.kind == StepKind::kStop) return finished;
+  if (step.kind == StepKind::kVerify) {
+    const auto guard = watchdog_.Watch(kTimedSums, kVerifyLimit);
+    return rank.link->Verify(VerifyRequestOf(step)).status();
+  }
+  if (step.kind != StepKind::kCold) return rank.engine->Follow(step);
+  const auto carried = rank.engine->FollowCold(step.cold);
+  if (!carried.ok()) return carried.status();
+  return *carried ? absl::OkStatus() : RefuseCold(*rank.link->follower(), step.cold);
 }
 
 void RankProcess::Fail(const absl::Status& why, const Stall* verdict) {

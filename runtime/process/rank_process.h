@@ -37,7 +37,7 @@ inline constexpr std::chrono::milliseconds kBlameLimit{300};
 // While requests wait and no step can be run: how long until the scheduler is asked again.
 inline constexpr std::chrono::milliseconds kNothingToRunPause{5};
 // So long a rank that follows waits for the next step while the one before is being computed.
-inline constexpr std::chrono::milliseconds kNextStepPause{100};
+inline constexpr std::chrono::milliseconds kNextStepPause{20};
 // About how long a verification holds up the gang, where a link is so slow that not all rounds fit.
 inline constexpr Duration kVerifyShare = std::chrono::seconds(10);
 // For the sums that all ranks run at once. Over our own transports, which tell of bytes that move,
@@ -66,6 +66,8 @@ class RankProcess {
   void RunEngine();
   absl::Status Lead(BootedRank& rank);
   absl::Status FollowLeader(BootedRank& rank);
+  // A step of rank 0's that is no forward step.
+  absl::Status FollowOrder(BootedRank& rank, const Step& step);
   void Take(BootedRank& rank, ServingLoop& serving, std::shared_ptr<PendingRequest> request);
   ServingLoop::Hooks HooksFor(const BootedRank& rank);
   BatchTraits StartLeading(BootedRank& rank);

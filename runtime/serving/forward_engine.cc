@@ -200,7 +200,13 @@ absl::Status ForwardEngine::Fill(const ColdFill& fill) {
   return absl::OkStatus();
 }
 
+// What is read may still be on its way from the step before.
 absl::Status ForwardEngine::CarryOut(const ColdOrders& orders) {
+  const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
+  return Guarded([&] { return CarryOutInOrder(orders); });
+}
+
+absl::Status ForwardEngine::CarryOutInOrder(const ColdOrders& orders) {
   for (const ColdFill& fill : orders.fills) {
     const absl::Status filled = Fill(fill);
     if (!filled.ok()) return filled;
@@ -288,6 +294,8 @@ absl::StatusOr<StepResult> ForwardEngine::AwaitStarted(InFlight step) {
       if (one->has_value()) awaited.push_back(**one);
     }
     mx::eval(awaited);
+    link_.ThrowIfBroken();
+    if (link_.rank() != 0) return absl::OkStatus();
     if (step.chosen.has_value()) {
       const auto* tokens = step.chosen->data<int32_t>();
       result.chosen.assign(tokens, tokens + step.chosen->size());

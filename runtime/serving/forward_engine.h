@@ -169,6 +169,7 @@ class ForwardEngine {
   void NoteBlocks(const ForwardStep& step);
   void NoteBlock(int32_t block);
   absl::Status CarryOut(const ColdOrders& orders);
+  absl::Status CarryOutInOrder(const ColdOrders& orders);
   absl::Status Fill(const ColdFill& fill);
 
   const ModelConfig config_;

@@ -54,11 +54,6 @@ Element ElementOf(mx::Dtype type) {
   throw std::invalid_argument("a type that collectives do not know");
 }
 
-void Must(const absl::Status& status) {
-  // The remedy is for who reads the whole error, whose cause this is.
-  if (!status.ok()) throw std::runtime_error(ReasonOf(status).message());
-}
-
 }  // namespace
 
 class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
@@ -87,27 +82,32 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
 
   void all_gather(const mx::array& in, mx::array& out, mx::Stream stream) override {
     Dispatch(in, out, stream,
-             [this, from = Bytes(in), to = Bytes(out)] { Must(group_->AllGather(from, to)); });
+             [this, from = Bytes(in), to = Bytes(out)] { Hold(group_->AllGather(from, to)); });
   }
 
   void sum_scatter(const mx::array& in, mx::array& out, mx::Stream stream) override {
     const Element element = ElementOf(in.dtype());
     Dispatch(in, out, stream,
              [this, from = Bytes(in), to = Bytes(out), element, count = out.size()] {
-               Must(group_->ReduceScatter(from.data(), to.data(), count, element, Reduction::kSum));
+               Hold(group_->ReduceScatter(from.data(), to.data(), count, element, Reduction::kSum));
              });
   }
 
   void send(const mx::array& in, int dst, mx::Stream stream) override {
     auto& encoder = mx::cpu::get_command_encoder(stream);
     encoder.set_input_array(in);
-    encoder.dispatch([this, from = Bytes(in), dst] { Must(group_->SendTo(from, dst)); });
+    encoder.dispatch([this, from = Bytes(in), dst] { Hold(group_->SendTo(from, dst)); });
   }
 
   void recv(mx::array& out, int src, mx::Stream stream) override {
     auto& encoder = mx::cpu::get_command_encoder(stream);
     encoder.set_output_array(out);
-    encoder.dispatch([this, to = Bytes(out), src] { Must(group_->ReceiveFrom(to, src)); });
+    encoder.dispatch([this, to = Bytes(out), src] { Hold(group_->ReceiveFrom(to, src)); });
+  }
+
+  absl::Status status() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
   }
 
   CollectiveTimes times() const {
@@ -137,6 +137,16 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
   }
 
  private:
+  void Hold(const absl::Status& status) {
+    if (status.ok()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      failure_.Update(status);
+    }
+    // The remedy is for who reads the whole error, whose cause this is.
+    throw std::runtime_error(ReasonOf(status).message());
+  }
+
   absl::Status GatherAndSum(void* values, size_t count, Element element) {
     const size_t bytes = count * SizeOf(element);
     const auto size = static_cast<size_t>(group_->size());
@@ -169,7 +179,7 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
     Dispatch(in, out, stream,
              [this, from = Bytes(in), to = Bytes(out), element, count = in.size(), reduction] {
                const auto begun = steady_clock::now();
-               Must(group_->AllReduce(from.data(), to.data(), count, element, reduction));
+               Hold(group_->AllReduce(from.data(), to.data(), count, element, reduction));
                if (from.size() <= kSmallCollectiveBytes) Note(steady_clock::now() - begun);
              });
   }
@@ -182,6 +192,7 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
   const std::shared_ptr<Group> group_;
   std::vector<std::byte> gathered_;
   mutable std::mutex mutex_;
+  absl::Status failure_;
   std::array<float, kTimesKept> times_{};
   uint64_t count_ = 0;
 };
@@ -194,5 +205,7 @@ absl::Status MlxGroup::SumInRankOrder(void* values, size_t count, Element elemen
 }
 
 CollectiveTimes MlxGroup::times() const { return impl_->times(); }
+
+absl::Status MlxGroup::status() const { return impl_->status(); }
 
 }  // namespace macrame::transport

@@ -4,7 +4,8 @@
 // the CPU stream that MLX gives them, one after another, as MLX's own backends do.
 //
 // A collective that fails throws std::runtime_error with the group's own message out of the
-// stream's task, as MLX's backends do; the group is broken from then on.
+// stream's task, as MLX's backends do; the group is broken from then on. MLX tells of what is
+// thrown so only who waits, and once: who reads what a graph gave asks the group, too.
 
 #include <atomic>
 #include <memory>
@@ -36,6 +37,8 @@ class MlxGroup {
   absl::Status SumInRankOrder(void* values, size_t count, Element element);
   // Any thread.
   CollectiveTimes times() const;
+  // The first failure of a collective in a graph.
+  absl::Status status() const;
 
  private:
   class Impl;

@@ -30,7 +30,7 @@ class MirrorGroup : public Group {
     calls.push_back(absl::StrCat("reduce ", static_cast<int>(reduction), " of ", count, " of ",
                                  static_cast<int>(element)));
     std::memmove(out, in, count * SizeOf(element));
-    return absl::OkStatus();
+    return failure;
   }
   absl::Status AllGather(std::span<const std::byte> in, std::span<std::byte> out) override {
     calls.push_back(absl::StrCat("gather ", in.size(), " into ", out.size()));
@@ -64,6 +64,7 @@ class MirrorGroup : public Group {
 
   std::vector<std::string> calls;
   std::vector<std::byte> kept;
+  absl::Status failure;  // of sums
 };
 
 class MlxGroupTest : public testing::Test {
@@ -122,6 +123,26 @@ TEST_F(MlxGroupTest, AViewIsSummedInItsOwnOrder) {
   mx::array sum = mx::distributed::all_sum(turned, group_.handle());
   sum.eval();
   EXPECT_TRUE(mx::array_equal(sum, turned).item<bool>());
+}
+
+// MLX computes on behind a collective that failed, and tells of it once, and only who had to wait.
+TEST_F(MlxGroupTest, AFailureIsKeptWhoeverHeardOfIt) {
+  const auto sum = [&] {
+    try {
+      const mx::array total = mx::distributed::all_sum(mx::ones({4}), group_.handle());
+      mx::async_eval(std::vector<mx::array>{total});
+      mx::eval(total);
+    } catch (const std::exception&) {  // now, later or never
+    }
+  };
+  sum();
+  EXPECT_TRUE(group_.status().ok());
+  mirror_->failure = absl::UnavailableError("rank 1 is gone");
+  sum();
+  EXPECT_EQ(group_.status().message(), "rank 1 is gone");
+  mirror_->failure = absl::OkStatus();
+  sum();
+  EXPECT_EQ(group_.status().message(), "rank 1 is gone") << "what followed is of no use";
 }
 
 TEST_F(MlxGroupTest, TimesOfSmallSumsAreKeptAndLargeOnesLeftOut) {
