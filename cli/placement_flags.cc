@@ -125,9 +125,9 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
   command
       ->add_option(
           "--kv-bits", options->kv_bits,
-          "Of a number in the KV cache: 16 (the default; 32 for a model in float32), or 8, "
-          "which holds nearly twice the context or sequences, on nodes without a GPU. With "
-          "--cluster also others, for engines that keep as many")
+          "Of a number in the KV cache: 16 (the default; 32 for a model in float32), 8, which "
+          "holds nearly twice the context or sequences, or 4, on nodes that compute on a GPU. "
+          "With --cluster also others, for engines that keep as many")
       ->check(CLI::Range(2u, 32u));
   command->add_option("--tenant", options->tenant,
                       "For this tenant: a model is served to its keys alone");
@@ -178,10 +178,11 @@ std::string NamesSomething(const std::string& list) {
 absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& options,
                                                       AgentClient& client) {
   const uint32_t bits = options.kv_bits;
-  if (bits != 0 && bits != kKvBitsNarrow && bits != kKvBitsDefault) {
+  if (bits != 0 && !MayHaveKvBits(bits)) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat("--kv-bits ", bits, ": rankd keeps a KV cache in ",
-                                     kKvBitsDefault, " bits (the default) or in ", kKvBitsNarrow));
+                                     kKvBitsDefault, " bits (the default), in ", kKvBitsNarrow,
+                                     " or, on GPUs, in ", kKvBitsFewest));
   }
   v1::PlacementOptions placement = PlacementWithoutNodes(options);
   if (options.nodes.empty() && options.excluded.empty()) return placement;

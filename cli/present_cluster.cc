@@ -51,7 +51,6 @@ Json NodeEntry(const v1::NodeStatus& node, const std::string& name, double share
   entry["reserved_gib"] = static_cast<double>(load.reserved_bytes()) / kGib;
   if (node.has_cordon() || node.draining()) entry["schedulable"] = false;
   if (!node.marks().tenant().empty()) entry["tenant"] = node.marks().tenant();
-  entry["narrow_kv"] = inventory.gpu_cores() == 0;
   return entry;
 }
 

@@ -301,13 +301,10 @@ std::string FewerBits(const Trial& trial) {
   return "";
 }
 
-// Only where all compute on processors: on GPUs rankd keeps the default.
 bool NarrowKvFits(const Trial& trial) {
-  const bool all_can =
-      std::all_of(trial.candidates->begin(), trial.candidates->end(), [](const Candidate& each) {
-        return each.kind == ComputeKind::kCpu && each.traits.narrow_kv();
-      });
-  if (!all_can || trial.load.kv_bits != 0) return false;
+  const bool all_can = std::all_of(trial.candidates->begin(), trial.candidates->end(),
+                                   [](const Candidate& each) { return each.traits.narrow_kv(); });
+  if (!all_can || trial.load.kv_bits != 0 || !trial.model->engine().empty()) return false;
   Trial narrow = trial;
   narrow.load.kv_bits = kKvBitsNarrow;
   return AnyFits(narrow);

@@ -93,7 +93,9 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
 MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const uint32_t bits = request.placement().kv_bits();
   if (bits == 0 || bits == kKvBitsDefault) return {};
-  if (request.model().engine().empty() && node.traits().narrow_kv()) return {};
+  const bool is_cpu = ComputeKindOf(node) == ComputeKind::kCpu;
+  const bool is_wide_enough = !is_cpu || bits != kKvBitsFewest;
+  if (request.model().engine().empty() && node.traits().narrow_kv() && is_wide_enough) return {};
   if (!request.model().engine().empty()) {
     v1::Reason reason =
         MakeReason(reasons::kKvBitsUnsupported,
@@ -102,14 +104,17 @@ MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& r
     reason.set_remedy(kDefaultKvRemedy);
     return reason;
   }
-  const bool gpu = ComputeKindOf(node) == ComputeKind::kGpu;
-  v1::Reason reason = MakeReason(
-      reasons::kKvBitsUnsupported,
-      absl::StrCat("a KV cache of ", bits, " bits was asked for; ", NodeName(node),
-                   gpu ? " computes on its GPU, where the engine keeps the default only"
-                       : " runs another version of the agent, which may not keep so few"),
-      node.node_id());
-  reason.set_remedy(kDefaultKvRemedy);
+  const std::string why =
+      is_wide_enough
+          ? " runs another version of the agent, which may not keep so few"
+          : absl::StrCat(" computes on its CPU, where ", kKvBitsNarrow, " are the fewest");
+  v1::Reason reason =
+      MakeReason(reasons::kKvBitsUnsupported,
+                 absl::StrCat("a KV cache of ", bits, " bits was asked for; ", NodeName(node), why),
+                 node.node_id());
+  reason.set_remedy(is_wide_enough
+                        ? kDefaultKvRemedy
+                        : "load it with --kv-bits 8, or name nodes with a GPU (--nodes)");
   return reason;
 }
 

@@ -77,7 +77,7 @@ std::span<const ShapeConstraint> ShapeConstraints();
 
 // For nodes that can't keep as few KV bits as are asked for.
 inline constexpr char kDefaultKvRemedy[] =
-    "load it with --kv-bits 16 (the default), or name nodes without a GPU (--nodes)";
+    "load it with --kv-bits 16 (the default), or bring all nodes to one version";
 
 // Does `wanted` (of PlacementOptions.node_ids) mean this node? Its id, its host name, or the first
 // 4 or more digits of its id.

@@ -173,9 +173,14 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
   }
   const double bytes = Between(whole_before_, begin, end) + read;
   const double positions = Between(positions_before_, begin, end);
-  const double kv = (positions * KvPositionBytes(*model_, slice, load_.kv_bits, rank.kind) +
-                     Between(fixed_before_, begin, end) * share) *
-                    load_.sequences;
+  double position = KvPositionBytes(*model_, slice, load_.kv_bits, rank.kind);
+  // Latent vectors are unpacked where a GPU keeps them in few bits: written, and read again.
+  const double whole = KvPositionBytes(*model_, slice, 0, rank.kind);
+  if (model_->kv_latent_width() > 0 && rank.kind == ComputeKind::kGpu && position < whole) {
+    position += 2 * whole;
+  }
+  const double kv =
+      (positions * position + Between(fixed_before_, begin, end) * share) * load_.sequences;
   // Each query is multiplied with each key, each weight with each value.
   const double attention =
       2 * positions * heads_share * model_->attention_heads() * model_->head_dim();

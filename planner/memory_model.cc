@@ -58,9 +58,30 @@ uint64_t KvElementBytes(const v1::ModelDescription& model) {
   return model.dtype() == "float32" ? 4 : 2;
 }
 
+bool IsNarrowOnGpu(uint32_t kv_bits, ComputeKind kind) {
+  return kind == ComputeKind::kGpu && (kv_bits == kKvBitsNarrow || kv_bits == kKvBitsFewest);
+}
+
+// Of a row of so many numbers that a GPU keeps in few bits: each group of 64, or else 32, has a
+// scale and a bias of the model's type, and a row that no group divides is kept as it is
+// (runtime/model/mlx/kv_pools.h).
+double NarrowGpuBytes(const v1::ModelDescription& model, uint64_t width, uint32_t kv_bits) {
+  const auto element = static_cast<double>(KvElementBytes(model));
+  for (const uint64_t group : {64, 32}) {
+    if (width % group == 0) {
+      return static_cast<double>(width) * kv_bits / 8 +
+             2 * element * static_cast<double>(width / group);
+    }
+  }
+  return element * static_cast<double>(width);
+}
+
 // Of an indexer's key beside keys and values by head; whole on each rank that has any of those.
 double IndexKeyBytes(const v1::ModelDescription& model, double element, uint32_t kv_bits,
                      ComputeKind kind) {
+  if (IsNarrowOnGpu(kv_bits, kind)) {
+    return NarrowGpuBytes(model, model.kv_index_width(), kv_bits);
+  }
   const double scales = kind == ComputeKind::kCpu && kv_bits == kKvBitsNarrow
                             ? 1.0 * kKvScaleBytes / kKvGroupDims
                             : 0.0;
@@ -180,7 +201,10 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
   const double element = is_default ? static_cast<double>(KvElementBytes(model)) : kv_bits / 8.0;
   if (model.kv_latent_width() > 0) {
     const uint64_t width = model.kv_latent_width();
-    if (kind != ComputeKind::kCpu) return element * static_cast<double>(width);
+    if (kind != ComputeKind::kCpu) {
+      return IsNarrowOnGpu(kv_bits, kind) ? NarrowGpuBytes(model, width, kv_bits)
+                                          : element * static_cast<double>(width);
+    }
     const bool scaled = kv_bits == kKvBitsNarrow;
     return element * static_cast<double>(RoundUp(width, kVectorFloats)) +
            (scaled ? 1.0 * kKvScaleBytes * DivideRoundingUp(width, kKvGroupDims) : 0.0);
@@ -191,6 +215,8 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
   double head = element * static_cast<double>(model.head_dim() + values);
   if (kind == ComputeKind::kCpu && kv_bits == kKvBitsNarrow) {
     head += 2.0 * kKvScaleBytes * DivideRoundingUp(model.head_dim(), kKvGroupDims);
+  } else if (IsNarrowOnGpu(kv_bits, kind)) {
+    head = 2 * NarrowGpuBytes(model, model.head_dim(), kv_bits);
   }
   const double index = heads == 0 ? 0 : IndexKeyBytes(model, element, kv_bits, kind);
   return static_cast<double>(heads) * head + index;
@@ -246,6 +272,13 @@ uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const S
       SaturatingMultiply(SaturatingMultiply(per_position, rows), ComputeElementBytes(model, kind));
   if (kind == ComputeKind::kCpu) {
     bytes = SaturatingAdd(bytes, CpuKernelBytes(model, slice, load, rows));
+  } else if (IsNarrowOnGpu(load.kv_bits, kind)) {
+    // A prompt's rows attend to a layer's keys and values unpacked, from a copy of the narrow ones;
+    // those of the next layer come before they have gone.
+    const double unpacked = 2 * (KvPositionBytes(model, slice, 0, kind) +
+                                 KvPositionBytes(model, slice, load.kv_bits, kind));
+    bytes = SaturatingAdd(
+        bytes, SaturatingMultiply(static_cast<uint64_t>(std::ceil(unpacked)), load.context_tokens));
   }
   if (!sees_logits) return bytes;
   // As the layers give them and as they are sampled from.

@@ -188,7 +188,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{reasons::kEngineLimit, "the engine can't divide a model in this way", ""},
     ReasonCode{reasons::kKvBitsUnsupported,
                "a node can't keep a KV cache of as few bits as are asked for",
-               "load it with --kv-bits 16 (the default), or on nodes without a GPU"},
+               "load it with --kv-bits 16 (the default)"},
     ReasonCode{reasons::kChosen, "why a plan was taken", ""},
     ReasonCode{reasons::kEngine, "which engine serves a model, and in which ways it shares it out",
                ""},

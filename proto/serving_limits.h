@@ -10,9 +10,13 @@ namespace macrame {
 inline constexpr uint32_t kAnsweredAtOnceMax = 16;
 
 // Bits of a number in the KV cache that a deployment may ask for. The default is 32 for a model in
-// float32; fewer are for ranks that compute on a CPU.
+// float32; the fewest are for ranks that compute on a GPU.
 inline constexpr uint32_t kKvBitsDefault = 16;
 inline constexpr uint32_t kKvBitsNarrow = 8;
+inline constexpr uint32_t kKvBitsFewest = 4;
+constexpr bool MayHaveKvBits(uint32_t bits) {
+  return bits == kKvBitsDefault || bits == kKvBitsNarrow || bits == kKvBitsFewest;
+}
 
 // States of recurrent layers that a rank keeps for prompts with a known beginning, where the model
 // has such layers: as many as a plan counts.

@@ -133,10 +133,11 @@ PreemptionInput RoomFor(const PlanOrder& order) {
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
   const uint32_t kv_bits = order.placement.kv_bits();
-  if (kv_bits != 0 && kv_bits != kKvBitsNarrow && kv_bits != kKvBitsDefault) {
-    return done(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
-                             absl::StrCat("a KV cache of ", kv_bits, " bits was asked for; it is ",
-                                          kKvBitsDefault, " (the default) or ", kKvBitsNarrow)));
+  if (kv_bits != 0 && !MayHaveKvBits(kv_bits)) {
+    return done(ReasonStatus(
+        absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+        absl::StrCat("a KV cache of ", kv_bits, " bits was asked for; it is ", kKvBitsDefault,
+                     " (the default), ", kKvBitsNarrow, " or, on GPUs, ", kKvBitsFewest)));
   }
   // Asked for or not, the default is planned as such: a model in float32 has 32.
   if (kv_bits == kKvBitsDefault) order.placement.clear_kv_bits();

@@ -197,7 +197,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.mutable_traits()->set_uneven_tensor(same);
       node.mutable_traits()->set_tensor_in_pipeline(same);
       node.mutable_traits()->set_whole_experts(same);
-      node.mutable_traits()->set_narrow_kv(same && inventory.gpu_cores() == 0);
+      node.mutable_traits()->set_narrow_kv(same);
     }
     if (facts.load != nullptr) {
       // What ranks that are loading still take is free only to look at. 0 would mean not known.

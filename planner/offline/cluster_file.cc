@@ -211,7 +211,6 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
   made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", true));
   made.mutable_traits()->set_whole_experts(Flag(node, "whole_experts", true));
-  // Of rankd's engine on a GPU not yet; descriptions are also of what may be.
   made.mutable_traits()->set_narrow_kv(Flag(node, "narrow_kv", true));
   made.mutable_traits()->set_no_tensor(Flag(node, "no_tensor", false));
   made.mutable_traits()->set_no_pipeline(Flag(node, "no_pipeline", false));

@@ -15,9 +15,11 @@ constexpr int kPromptRows = kProofRows / 2;
 constexpr int kParts[] = {kPromptRows, 1, 1, 1, 1, 1, 1, 1, 1};
 
 absl::Status Judge(const DeviceProof& proof, int layer, std::span<const double> differences,
-                   const char* kind) {
+                   const char* kind, ProvenDevice& proven) {
   const Agreement found = AgreementOf(differences, kDeviceProofTolerance);
   const auto rows = static_cast<double>(differences.size());
+  proven.rows += static_cast<int>(differences.size());
+  proven.agreeing += found.rows;
   if (found.rows >= kProofAgreeMin * rows) return absl::OkStatus();
   return ReasonStatus(
       absl::StatusCode::kFailedPrecondition, reasons::kDeviceDiffers,
@@ -30,12 +32,18 @@ absl::Status Judge(const DeviceProof& proof, int layer, std::span<const double> 
 
 }  // namespace
 
-absl::Status ProveDevice(const DeviceProof& proof) {
+absl::StatusOr<ProvenDevice> ProveDevice(const DeviceProof& proof) {
+  ProvenDevice proven;
   const ModelConfig few = WithFewExperts(proof.config);
   for (const int layer : LayersToProve(proof.config, proof.place)) {
     // Whole, whatever the rank's part of it is.
-    ProofRun run{few, OneLayer(ShardPlace(), layer), proof.files, proof.device, proof.threads};
-    if (BytesOf(run) > proof.layer_bytes_max) continue;
+    ProofRun run{few,           OneLayer(ShardPlace(), layer),
+                 proof.files,   proof.device,
+                 proof.threads, proof.kv_bits};
+    if (BytesOf(run) > proof.layer_bytes_max) {
+      ++proven.left_out;
+      continue;
+    }
     const std::vector<float> states = MadeUpStates(run);
     NoRankSums nobody;
     const auto ours = RunLayer(run, nobody, states, kParts);
@@ -46,11 +54,12 @@ absl::Status ProveDevice(const DeviceProof& proof) {
     const std::vector<double> differences =
         RowDifferences(*ours, *reference, states, kDeviceProofFloor);
     const std::span<const double> rows = differences;
-    absl::Status good = Judge(proof, layer, rows.first(kPromptRows), "a prompt");
-    if (good.ok()) good = Judge(proof, layer, rows.subspan(kPromptRows), "an answer");
+    absl::Status good = Judge(proof, layer, rows.first(kPromptRows), "a prompt", proven);
+    if (good.ok()) good = Judge(proof, layer, rows.subspan(kPromptRows), "an answer", proven);
     if (!good.ok()) return good;
+    ++proven.layers;
   }
-  return absl::OkStatus();
+  return proven;
 }
 
 }  // namespace macrame::runtime::engine

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/model/config/engine_device.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/weights/weight_files.h"
@@ -33,9 +33,19 @@ struct DeviceProof {
   int threads = 1;  // of CPU kernels
   // The most that a layer may take beside what is loaded; larger ones are not proven.
   uint64_t layer_bytes_max = 0;
+  // In which the device keeps keys and values (LayerStackOptions); ours are kept as they come. Not
+  // 4: these round by more than the tolerance.
+  int kv_bits = 0;
+};
+
+// What was proven.
+struct ProvenDevice {
+  int layers = 0;    // one of each kind
+  int left_out = 0;  // too large
+  int rows = 0, agreeing = 0;
 };
 
 // DEVICE_DIFFERS. Throws what MLX throws.
-absl::Status ProveDevice(const DeviceProof& proof);
+absl::StatusOr<ProvenDevice> ProveDevice(const DeviceProof& proof);
 
 }  // namespace macrame::runtime::engine

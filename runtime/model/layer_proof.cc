@@ -111,6 +111,7 @@ absl::StatusOr<std::vector<float>> RunLayer(const ProofRun& run, RankSums& sums,
   options.blocks_total = 1;
   options.context_length = static_cast<int>(kBlockTokens);
   options.threads = run.threads;
+  options.kv_bits = run.kv_bits;
   const auto stack = LoadLayerStack(run.config, run.place, loader, sums, options);
   const int width = CarriedInto(run.config, run.place.layer_begin).width;
   const int hidden_given = CarriedInto(run.config, run.place.layer_end).hidden;

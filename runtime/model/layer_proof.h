@@ -30,6 +30,7 @@ struct ProofRun {
   std::shared_ptr<const WeightFiles> files;
   EngineDevice device = EngineDevice::kCpu;
   int threads = 1;  // of CPU kernels
+  int kv_bits = 0;  // LayerStackOptions'
 };
 
 // The first layer of each kind that `place` has, by mixer, feed-forward, experts and window.

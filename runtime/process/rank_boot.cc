@@ -69,7 +69,11 @@ absl::Status Prove(const v1::LaunchSpec& spec, ProofKind kind, const ShardPlace&
   const int threads = rank.engine->limits().threads;
   try {
     if (kind == ProofKind::kDevice) {
-      return ProveDevice({rank.config, place, files, rank.device, threads, spare});
+      const int kv_bits = rank.engine->limits().kv_bits > 0 ? int{kKvBitsNarrow} : 0;
+      const auto proven =
+          ProveDevice({rank.config, place, files, rank.device, threads, spare, kv_bits});
+      if (proven.ok()) rank.proven_device = *proven;
+      return proven.status();
     }
     return ProveSplit({rank.config, place, files, rank.device, threads, spare}, sums);
   } catch (const std::bad_alloc&) {
@@ -91,6 +95,11 @@ absl::Status MeasureDraftRows(const v1::LaunchSpec& spec, BootedRank& rank) {
   const bool none_asked = spec.has_draft_tokens_max() && spec.draft_tokens_max() == 0;
   if (!takes_drafts || none_asked || rank.worker.has_value()) return absl::OkStatus();
   if (rank.engine->bits_are_fixed()) return absl::OkStatus();
+  // Which kernel multiplies with narrow keys also depends on how many there are.
+  if (rank.engine->limits().kv_bits > 0) {
+    rank.steady_rows = 1;
+    return absl::OkStatus();
+  }
   const auto rows = MeasureSteadyRows(*rank.engine);
   if (rows.ok()) rank.steady_rows = *rows;
   return rows.status();
@@ -183,6 +192,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   if (!limits.kv_type.has_value() && spec.kv_bits() == kKvBitsNarrow) {
     limits.kv_type = kernels::KvType::kInt8;
   }
+  if (spec.kv_bits() < kKvBitsDefault) limits.kv_bits = static_cast<int>(spec.kv_bits());
   limits.threads = options.threads > 0 ? options.threads : ThreadsFor(spec);
   limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
   limits.observer = options.step_observer;
@@ -259,21 +269,21 @@ EngineDevice ChooseDevice(std::optional<EngineDevice> asked) {
 }
 
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
-  if (spec.kv_bits() == 0 || spec.kv_bits() == kKvBitsDefault) return absl::OkStatus();
-  if (spec.kv_bits() != kKvBitsNarrow) {
+  const uint32_t bits = spec.kv_bits();
+  if (bits != 0 && !MayHaveKvBits(bits)) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
-                        absl::StrCat("launch spec: a KV cache of ", spec.kv_bits(), " bits; it is ",
-                                     kKvBitsDefault, " or ", kKvBitsNarrow));
+                        absl::StrCat("launch spec: a KV cache of ", bits, " bits; it is ",
+                                     kKvBitsDefault, ", ", kKvBitsNarrow, " or ", kKvBitsFewest));
   }
-  if (!on_gpu) return absl::OkStatus();
+  if (bits != kKvBitsFewest || on_gpu) return absl::OkStatus();
   const std::string& node = spec.assignment().hostname();
   v1::Reason reason =
       MakeReason(reasons::kKvBitsUnsupported,
-                 absl::StrCat("a KV cache of ", spec.kv_bits(), " bits was asked for; ",
-                              node.empty() ? "this machine" : node,
-                              " computes on its GPU, where rankd keeps the default only"),
+                 absl::StrCat("a KV cache of ", bits, " bits was asked for; ",
+                              node.empty() ? "this machine" : node, " computes on its CPU, where ",
+                              kKvBitsNarrow, " are the fewest"),
                  spec.assignment().node_id());
-  reason.set_remedy("load the model with --kv-bits 16 (the default), or on nodes without a GPU");
+  reason.set_remedy("load the model with --kv-bits 8, or on nodes with a GPU");
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
 
@@ -395,13 +405,25 @@ BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank) 
   const bool has_state = rank.config.has_state();
   if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);
   if (!has_state && !IsForSecondEngine(spec)) AllowDrafts(spec, rank, traits);
-  traits.chunk_tokens_alone =
-      AloneChunkTokens(rank.config, rank.device, spec.assignment().need(), engine.stages());
+  traits.chunk_tokens_alone = AloneChunkTokens(rank.config, rank.device, spec.assignment().need(),
+                                               engine.stages(), UnpackedBytes(spec, rank));
   return traits;
 }
 
+uint64_t UnpackedBytes(const v1::LaunchSpec& spec, const BootedRank& rank) {
+  const auto place = PlaceOf(spec);
+  const int bits = rank.engine->limits().kv_bits;
+  if (bits == 0 || !place.ok()) return 0;
+  const auto heads = static_cast<uint64_t>(KvHeadsOf(rank.config, place->slices()).size());
+  const auto dim = static_cast<uint64_t>(rank.config.head_dim);
+  // Keys and values of a layer and the next one, and the copies of the narrow ones.
+  const uint64_t position =
+      2 * 2 * heads * dim * (kKvBitsDefault + static_cast<uint64_t>(bits)) / 8;
+  return position * rank.context_length;
+}
+
 uint32_t AloneChunkTokens(const ModelConfig& config, EngineDevice device,
-                          const v1::MemoryNeed& need, int stages) {
+                          const v1::MemoryNeed& need, int stages, uint64_t unpacked_bytes) {
   // mlx/backend/metal/scaled_dot_product_attention.cpp, has_fused_kernel.
   static constexpr int kFusedDims[] = {64, 72, 80, 96, 128, 192, 256};
   const bool is_fused = !config.has_latent() && !config.has_index() && !config.has_compression() &&
@@ -410,8 +432,10 @@ uint32_t AloneChunkTokens(const ModelConfig& config, EngineDevice device,
                             std::end(kFusedDims);
   if (device != EngineDevice::kGpu || stages > 1 || !is_fused) return 0;
   // What the plan counts is for a usual step; half of the headroom may go to a larger one.
-  const uint64_t usual = need.activation_bytes();
-  if (usual == 0) return 0;
+  // What is unpacked of narrow keys and values does not grow with its tokens.
+  const uint64_t planned = need.activation_bytes();
+  if (planned == 0) return 0;
+  const uint64_t usual = std::max(planned - std::min(planned, unpacked_bytes), planned / 8);
   const uint64_t times = 1 + need.headroom_bytes() / 2 / usual;
   const uint64_t tokens = std::min<uint64_t>(times * kPrefillChunkTokens, kAloneChunkTokens);
   return tokens > kPrefillChunkTokens ? static_cast<uint32_t>(tokens) : 0;

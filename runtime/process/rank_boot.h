@@ -15,6 +15,7 @@
 #include "runtime/gang/gang_link.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/config/engine_device.h"
+#include "runtime/model/device_proof.h"
 #include "runtime/process/engine_overrides.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/serving/batch_scheduler.h"
@@ -55,6 +56,7 @@ struct BootedRank {
   // How many rows of a step have the bits that each has alone (steady_rows.h); 0: any number. Rank
   // 0 of models that may take drafts.
   uint32_t steady_rows = 0;
+  std::optional<ProvenDevice> proven_device;  // where MLX's graph computes
 
   // Weights, caches and buffers, each byte once. After booting; any thread.
   uint64_t HeldBytes() const;
@@ -88,7 +90,7 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec);
 // The device of the engine; MLX's default device becomes the same. Engine thread.
 EngineDevice ChooseDevice(std::optional<EngineDevice> asked);
 
-// CONFIG_INVALID for what no rank can, KV_BITS_UNSUPPORTED for what only a CPU can.
+// CONFIG_INVALID for what no rank can, KV_BITS_UNSUPPORTED for what only a GPU can.
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu);
 
 // The gang's secret is overwritten once the gang is formed: hand the spec over.
@@ -107,7 +109,9 @@ BatchTraits ServingTraitsOf(const v1::LaunchSpec& spec, const BootedRank& rank);
 // many as beside others.
 inline constexpr uint32_t kAloneChunkTokens = 2048;
 uint32_t AloneChunkTokens(const ModelConfig& config, EngineDevice device,
-                          const v1::MemoryNeed& need, int stages);
+                          const v1::MemoryNeed& need, int stages, uint64_t unpacked_bytes = 0);
+// Of the activations that a plan counts, what a GPU unpacks of narrow keys and values.
+uint64_t UnpackedBytes(const v1::LaunchSpec& spec, const BootedRank& rank);
 
 // The exit code that tells of a boot's or gang's failure.
 ExitCode ExitCodeOf(const absl::Status& status);

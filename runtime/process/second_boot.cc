@@ -154,7 +154,7 @@ bool IsForSecondEngine(const v1::LaunchSpec& spec) { return spec.model().engine(
 absl::StatusOr<std::unique_ptr<BootedRank>> BootSecondEngine(v1::LaunchSpec& spec,
                                                              Watchdog& watchdog,
                                                              const BootOptions& options) {
-  if (spec.kv_bits() == kKvBitsNarrow) {
+  if (spec.kv_bits() != 0 && spec.kv_bits() != kKvBitsDefault) {
     return Limit(spec, "which keeps keys and values as the model has them",
                  "load the model with --kv-bits 16 (the default)");
   }

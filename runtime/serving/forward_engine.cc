@@ -21,6 +21,9 @@ namespace {
 // the one behind it.
 constexpr size_t kStepsStartedMax = 2;
 
+// Of blocks that are copied between the KV cache and the cold tier with one wait for the device.
+constexpr size_t kColdBytesAtOnce = size_t{64} << 20;
+
 std::chrono::microseconds Since(std::chrono::steady_clock::time_point begun) {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
                                                                begun);
@@ -59,6 +62,7 @@ std::unique_ptr<LayerStack> ForwardEngine::LoadLayers(const ModelConfig& config,
   options.sequences_max = static_cast<int>(kAnsweredAtOnceMax);
   options.state_snapshots = limits.state_snapshots;
   options.kv_type = limits.kv_type;
+  options.kv_bits = limits.kv_bits;
   options.observer = limits.observer;
   const bool chooses = link.all_choose() && link.group_size() == static_cast<uint32_t>(place.tp);
   return LoadLayerStack(config, place, loader, exchange, options,
@@ -189,13 +193,42 @@ absl::Status ForwardEngine::Fill(const ColdFill& fill) {
     return absl::InternalError(absl::StrCat("rank 0 takes ", fill.blocks.size(), " blocks of load ",
                                             fill.id, ", which has fewer"));
   }
+  std::vector<std::span<const std::byte>> bytes;
   for (size_t i = 0; i < fill.blocks.size(); ++i) {
     const int32_t block = fill.blocks[i];
     if (block < 0 || block >= limits_.blocks_total) {
       return absl::InternalError(absl::StrCat("rank 0 fills block ", block));
     }
-    layers_->WriteBlock(block, std::as_bytes(std::span((*contents)[i])));
+    bytes.push_back(std::as_bytes(std::span((*contents)[i])));
     NoteBlock(block);
+  }
+  const size_t at_once = BlocksAtOnce();
+  for (size_t i = 0; i < bytes.size(); i += at_once) {
+    const size_t count = std::min(at_once, bytes.size() - i);
+    layers_->WriteBlocks({fill.blocks.data() + i, count}, {bytes.data() + i, count});
+  }
+  return absl::OkStatus();
+}
+
+size_t ForwardEngine::BlocksAtOnce() const {
+  const size_t bytes = std::max<size_t>(1, cold_worker_->layout().content_bytes);
+  return std::max<size_t>(1, kColdBytesAtOnce / bytes);
+}
+
+absl::Status ForwardEngine::StoreBlocks(std::span<const ColdStore> stores) {
+  std::vector<int32_t> blocks;
+  std::vector<std::vector<std::byte>> contents;
+  for (const ColdStore& store : stores) {
+    if (store.block < 0 || store.block >= limits_.blocks_total) {
+      return absl::InternalError(absl::StrCat("rank 0 stores block ", store.block));
+    }
+    blocks.push_back(store.block);
+    contents.emplace_back(cold_worker_->layout().content_bytes);
+  }
+  const std::vector<std::span<std::byte>> out(contents.begin(), contents.end());
+  layers_->ReadBlocks(blocks, out);
+  for (size_t i = 0; i < stores.size(); ++i) {
+    cold_worker_->Store(stores[i].content, std::move(contents[i]));
   }
   return absl::OkStatus();
 }
@@ -211,13 +244,12 @@ absl::Status ForwardEngine::CarryOutInOrder(const ColdOrders& orders) {
     const absl::Status filled = Fill(fill);
     if (!filled.ok()) return filled;
   }
-  for (const ColdStore& store : orders.stores) {
-    if (store.block < 0 || store.block >= limits_.blocks_total) {
-      return absl::InternalError(absl::StrCat("rank 0 stores block ", store.block));
-    }
-    std::vector<std::byte> content(cold_worker_->layout().content_bytes);
-    layers_->ReadBlock(store.block, content);
-    cold_worker_->Store(store.content, std::move(content));
+  const std::span stores(orders.stores);
+  const size_t at_once = stores.empty() ? 1 : BlocksAtOnce();
+  for (size_t i = 0; i < stores.size(); i += at_once) {
+    const absl::Status stored =
+        StoreBlocks(stores.subspan(i, std::min(at_once, stores.size() - i)));
+    if (!stored.ok()) return stored;
   }
   if (!orders.drops.empty()) cold_worker_->Drop(orders.drops);
   if (!orders.touches.empty()) cold_worker_->Touch(orders.touches);

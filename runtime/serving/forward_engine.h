@@ -58,8 +58,9 @@ struct ForwardLimits {
   int threads = 1;                           // of CPU kernels
   // States of recurrent layers that are kept for reuse; 0 where the model has none.
   int state_snapshots = 0;
-  std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
-  StepObserver* observer = nullptr;          // outlives the engine
+  std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions, also of the next
+  int kv_bits = 0;
+  StepObserver* observer = nullptr;  // outlives the engine
   // Where MLX's freed buffers are cleared; null elsewhere. Outlives the engine.
   DeviceMemory* device_memory = nullptr;
 };
@@ -171,6 +172,8 @@ class ForwardEngine {
   absl::Status CarryOut(const ColdOrders& orders);
   absl::Status CarryOutInOrder(const ColdOrders& orders);
   absl::Status Fill(const ColdFill& fill);
+  absl::Status StoreBlocks(std::span<const ColdStore> stores);
+  size_t BlocksAtOnce() const;
 
   const ModelConfig config_;
   const ShardPlace place_;

@@ -429,8 +429,8 @@ TEST_F(GangsTest, AKvCacheOfEightBitsIsPlannedServedAndGivenUpAgain) {
   narrow.mutable_placement()->set_kv_bits(4);
   std::vector<v1::LoadModelProgress> progress;
   const absl::Status refused = Load(*agents_[0], narrow, &progress);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-  EXPECT_TRUE(progress.empty());
+  EXPECT_EQ(ReasonOf(refused).code(), reasons::kKvBitsUnsupported) << refused;
+  EXPECT_THAT(ReasonOf(refused).message(), ::testing::HasSubstr("CPU"));
   narrow.mutable_placement()->set_kv_bits(8);
   const absl::Status loaded = Load(*agents_[0], narrow, &progress);
   ASSERT_TRUE(loaded.ok()) << loaded;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "proto/check.h"
+#include "runtime/model/mlx/narrow_attention.h"
 
 namespace macrame::runtime::engine {
 
@@ -29,6 +30,8 @@ MlxAttention::MlxAttention(const ModelConfig& config, const ShardPlace& place, i
       heads_(kv_heads_ * (config.attention_heads / traits_.kv_heads)),
       window_(config.sliding_windows[static_cast<size_t>(layer)]),
       entries_(entries),
+      scale_(config.QueryScaleAt(0, traits_.dim) / std::sqrt(static_cast<float>(traits_.dim))),
+      scale_number_(scale_, loader.activation_type()),
       rope_(rope) {
   const std::vector<const LinearNeed*> maps = MapsOf(needs);
   for (const LinearNeed* map : maps) widths_.push_back(map->part_rows());
@@ -121,7 +124,7 @@ void MlxAttention::NormWhole(mx::array& queries, mx::array& keys, RankSums& sums
 }
 
 mx::array MlxAttention::Apply(const mx::array& x, AttentionStep& step, RankSums& sums,
-                              std::optional<KvWritten>* kept) const {
+                              std::optional<KvOfStep>* kept) const {
   const StepRows& rows = step.rows;
   const Projected own = Project(x, rows, sums);
   auto& written = step.written[static_cast<size_t>(entries_.own)];
@@ -132,12 +135,12 @@ mx::array MlxAttention::Apply(const mx::array& x, AttentionStep& step, RankSums&
                step.pools.Write(entries_.own, KvSide::kValues, *own.values, rows.written())};
   }
   MACRAME_CHECK(written.has_value()) << "a layer attends to keys that no layer before it wrote";
-  std::optional<MlxBlockIndex::Rows> index;
+  std::optional<Indexed> index;
   if (block_index_.has_value()) {
-    index = block_index_->Project(x, rows);
-    index->keys =
-        step.pools.Write(entries_.index, KvSide::kKeys, Turned(index->keys, rows), rows.written());
-    index->queries = Turned(index->queries, rows);
+    const MlxBlockIndex::Rows made = block_index_->Project(x, rows);
+    const mx::array keys = Turned(made.keys, rows);
+    index.emplace(Turned(made.queries, rows),
+                  step.pools.Write(entries_.index, KvSide::kKeys, keys, rows.written()));
   }
   mx::array queries = Turned(own.queries, rows);
   if (step.query_scales.has_value()) {
@@ -148,14 +151,15 @@ mx::array MlxAttention::Apply(const mx::array& x, AttentionStep& step, RankSums&
 }
 
 mx::array MlxAttention::AttendAll(const mx::array& queries, const KvWritten& seen,
-                                  const std::optional<MlxBlockIndex::Rows>& index,
-                                  AttentionStep& step) const {
+                                  const std::optional<Indexed>& index, AttentionStep& step) const {
   const StepRows& rows = step.rows;
-  const auto root = std::sqrt(static_cast<float>(traits_.dim));
-  const float scale = config_.QueryScaleAt(0, traits_.dim) / root;
+  // Products with narrow keys have no scale of their own; one for all sequences.
+  const bool is_narrow = seen.keys.bits > 0;
+  const float scale = is_narrow ? 1.0F : scale_;
+  const mx::array scaled = is_narrow ? mx::multiply(queries, scale_number_) : queries;
   std::vector<mx::array> given;
   for (const StepRows::Sequence& sequence : rows.sequences()) {
-    const mx::array own = rows.Of(sequence, queries);
+    const mx::array own = rows.Of(sequence, scaled);
     if (index.has_value()) {
       const auto chosen = block_index_->Choose(rows.Of(sequence, index->queries),
                                                rows.Seen(index->keys, sequence), sequence.begin);
@@ -165,12 +169,25 @@ mx::array MlxAttention::AttendAll(const mx::array& queries, const KvWritten& see
         continue;
       }
     }
-    const StepRows::Sight sight = rows.SightOf(sequence, window_);
-    given.push_back(mx::fast::scaled_dot_product_attention(
-        own, rows.Seen(seen.keys, sequence, sight.from),
-        rows.Seen(seen.values, sequence, sight.from), scale, sight.mode, sight.mask, sinks_));
+    given.push_back(Attend(own, seen, rows, sequence, scale, given));
   }
   return rows.Joined(given);
+}
+
+mx::array MlxAttention::Attend(const mx::array& queries, const KvWritten& seen,
+                               const StepRows& rows, const StepRows::Sequence& sequence,
+                               float scale, std::span<const mx::array> before) const {
+  const StepRows::Sight sight = rows.SightOf(sequence, window_);
+  const KvRowsKept keys = rows.SeenAsKept(seen.keys, sequence, sight.from);
+  const KvRowsKept values = rows.SeenAsKept(seen.values, sequence, sight.from);
+  if (AttendsToNarrow(keys, values, sequence.count)) {
+    return AttendNarrow(queries, keys, values, sight, sinks_);
+  }
+  const auto unpacked = [&](const KvRowsKept& kept) {
+    return before.empty() ? kept.Whole() : kept.Behind(before.back()).Whole();
+  };
+  return mx::fast::scaled_dot_product_attention(queries, unpacked(keys), unpacked(values), scale,
+                                                sight.mode, sight.mask, sinks_);
 }
 
 }  // namespace macrame::runtime::engine

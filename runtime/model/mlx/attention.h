@@ -3,6 +3,7 @@
 // Attention of one layer over keys and values in the KV pools, as MLX's graph. Engine thread only.
 
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,10 @@ namespace macrame::runtime::engine {
 
 // A layer's keys and values of all sequences, as a step has written them.
 struct KvWritten {
+  KvRowsKept keys, values;
+};
+// Those of a step alone, laid out (step_rows.h).
+struct KvOfStep {
   mlx::core::array keys, values;
 };
 
@@ -52,7 +57,7 @@ class MlxAttention {
   // x [rows, hidden], normed -> what this rank's heads give, [rows, heads x dim], for the layer's
   // output map. `kept`: takes the layer's keys and values, laid out, where it is not null.
   mlx::core::array Apply(const mlx::core::array& x, AttentionStep& step, RankSums& sums,
-                         std::optional<KvWritten>* kept) const;
+                         std::optional<KvOfStep>* kept) const;
 
  private:
   struct Projected {
@@ -68,9 +73,17 @@ class MlxAttention {
   mlx::core::array HeadNormed(const mlx::core::array& x, int heads,
                               const std::optional<mlx::core::array>& norm) const;
   mlx::core::array Turned(const mlx::core::array& laid, const StepRows& rows) const;
+  // Of the indexer: queries, laid out, and the keys of all sequences.
+  struct Indexed {
+    mlx::core::array queries;
+    KvRowsKept keys;
+  };
   mlx::core::array AttendAll(const mlx::core::array& queries, const KvWritten& seen,
-                             const std::optional<MlxBlockIndex::Rows>& index,
-                             AttentionStep& step) const;
+                             const std::optional<Indexed>& index, AttentionStep& step) const;
+  // Of one sequence, over all that it sees. `before`: what those before it gave.
+  mlx::core::array Attend(const mlx::core::array& queries, const KvWritten& seen,
+                          const StepRows& rows, const StepRows::Sequence& sequence, float scale,
+                          std::span<const mlx::core::array> before) const;
 
   const ModelConfig& config_;
   const int tp_;
@@ -78,6 +91,8 @@ class MlxAttention {
   const int kv_heads_, heads_;  // of this rank
   const int window_;
   const KvEntries entries_;
+  const float scale_;  // of queries
+  const mlx::core::array scale_number_;
   const MlxRope* const rope_;
   // What queries, keys and values are made with: keys unset where another layer's are read, values
   // where keys are values. One after the other as one map where their formats agree, else each.

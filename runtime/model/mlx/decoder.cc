@@ -47,7 +47,7 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       out_(CarriedInto(config, place.layer_end)),
       kv_layers_(KvLayersWithHeads(config, place)),
       pools_(static_cast<int>(kv_layers_.size() + IndexedWithHeads(config, place)),
-             options.blocks_total),
+             options.blocks_total, options.kv_bits),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       rope_(config.rope,
             config.has_latent()               ? config.latent.rope
@@ -223,7 +223,7 @@ mx::array Decoder::EmbedBy(const LookUp& look_up) {
   return mx::concatenate({hidden, inputs_->Make(sums_.SumExactlyOverRanks(own), hidden)}, -1);
 }
 
-mx::array Decoder::RowsOf(const Layer& layer, const KvWritten& own, const StepRows& rows) const {
+mx::array Decoder::RowsOf(const Layer& layer, const KvOfStep& own, const StepRows& rows) const {
   // Of all heads, zeros where this rank has not one.
   const Range heads = KvHeadsOf(config_, layer.number, place_.slices());
   const HeadTraits traits = config_.HeadsOf(layer.number);
@@ -245,7 +245,7 @@ void Decoder::TakeCarried(const mx::array& given, AttentionStep& step) {
       const mx::array part = Columns(given, begin + own.begin * dim, own.size() * dim);
       return pools_.Write(index, side, rows.Laid(part, own.size(), dim), rows.written());
     };
-    const mx::array keys = written(KvSide::kKeys, kv.begin);
+    const KvRowsKept keys = written(KvSide::kKeys, kv.begin);
     step.written[static_cast<size_t>(index)] = {keys,
                                                 written(KvSide::kValues, kv.begin + kv.size())};
   }
@@ -304,7 +304,7 @@ mx::array Decoder::Attend(const Layer& layer, const mx::array& x, AttentionStep&
   if (layer.latent.has_value()) {
     return layer.o->Apply(layer.latent->Apply(x, {step.rows, pools_, rope_, layer.kv}));
   }
-  std::optional<KvWritten> own;
+  std::optional<KvOfStep> own;
   const mx::array given = layer.attention->Apply(x, step, sums_, layer.is_read ? &own : nullptr);
   if (own.has_value()) read_kv_.emplace(layer.number, RowsOf(layer, *own, step.rows));
   return layer.o->Apply(given);

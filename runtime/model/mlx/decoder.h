@@ -68,10 +68,18 @@ class Decoder : public LayerStack {
   // A rank without heads, or without layers that attend, keeps nothing.
   size_t stored_block_bytes() const override { return has_blocks() ? pools_.block_bytes() : 0; }
   void ReadBlock(int32_t block, std::span<std::byte> out) const override {
-    if (has_blocks()) pools_.Read(block, out);
+    ReadBlocks({&block, 1}, {&out, 1});
   }
   void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
-    if (has_blocks()) pools_.Write(block, bytes);
+    WriteBlocks({&block, 1}, {&bytes, 1});
+  }
+  void ReadBlocks(std::span<const int32_t> blocks,
+                  std::span<const std::span<std::byte>> out) const override {
+    if (has_blocks()) pools_.Read(blocks, out);
+  }
+  void WriteBlocks(std::span<const int32_t> blocks,
+                   std::span<const std::span<const std::byte>> bytes) override {
+    if (has_blocks()) pools_.Write(blocks, bytes);
   }
   std::string kv_layout() const override {
     return "mlx, " + (has_blocks() ? pools_.layout() : "no heads") + rope_layout_;
@@ -117,7 +125,7 @@ class Decoder : public LayerStack {
   void TakeCarried(const mlx::core::array& given, AttentionStep& step);
   mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
   // A layer's keys and values of this step, laid out, as the next stage takes them.
-  mlx::core::array RowsOf(const Layer& layer, const KvWritten& own, const StepRows& rows) const;
+  mlx::core::array RowsOf(const Layer& layer, const KvOfStep& own, const StepRows& rows) const;
   // By what each row's queries are multiplied besides; unset: 1.
   std::optional<mlx::core::array> QueryScales(const ForwardStep& step, const StepRows& rows) const;
   // What a layer's first half adds; `recurring` counts this rank's layers so far.

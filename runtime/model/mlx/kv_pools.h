@@ -11,6 +11,10 @@
 // users were all evaluated: nothing on the host reads that one again, and a stream runs what was
 // evaluated in its order. What is under way reads positions that were written before it; a step
 // writes others. Engine thread only.
+//
+// With fewer bits than the rows have (narrow), a number is an integer times a scale, and a bias, of
+// its position, head and group of dimensions, as mx::quantize makes them: with 8 bits and groups of
+// 64 it takes 8.5 bits. A head whose width no group divides is kept as it is.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,37 +38,59 @@ struct KvRows {
   std::optional<mlx::core::array> each{};
 };
 
+// Rows of keys or of values: of all positions, or of those that a sequence sees.
+struct KvRowsKept {
+  mlx::core::array numbers;  // [1, heads, positions, width], or packed
+  // Of narrow ones, [1, heads, positions, width / group].
+  std::optional<mlx::core::array> scales{}, biases{};
+  int group = 0;
+  int bits = 0;  // 0: as the rows came
+  // As they came, [1, heads, positions, width]: a copy of narrow ones.
+  mlx::core::array Whole() const;
+  // The same, of which narrow ones are not unpacked before `x` is there: else MLX would unpack what
+  // all sequences see at once.
+  KvRowsKept Behind(const mlx::core::array& x) const;
+};
+
+// The largest group of dimensions that share a scale; 0: such a head is kept as it is.
+int KvGroupOf(int width);
+
 class KvPools {
  public:
-  // Buffers are made at an entry's first use, in whole: what the plan counts for the cache.
-  KvPools(int entries, int blocks_total);
+  // Buffers are made at an entry's first use, in whole: what the plan counts for the cache. `bits`:
+  // of a number; 0: as the rows come.
+  KvPools(int entries, int blocks_total, int bits = 0);
   KvPools(const KvPools&) = delete;
   KvPools& operator=(const KvPools&) = delete;
 
   // Writes a step's rows, [1, heads, rows, width] or, with a position of each, [rows, heads, 1,
   // width]; gives the whole pool behind that. Once a step and side.
-  mlx::core::array Write(int entry, KvSide side, const mlx::core::array& rows, const KvRows& where);
+  KvRowsKept Write(int entry, KvSide side, const mlx::core::array& rows, const KvRows& where);
   // Before a step's writes, in this order.
   void Copy(std::span<const BlockCopy> copies);
 
   // The pools, to be evaluated together with a step's result. Nothing may hold them longer.
   void AppendPools(std::vector<mlx::core::array>& out) const;
 
-  // A block in all entries, keys and values of one after the other. The buffers must be there.
+  // Blocks in all entries, keys and values of one after the other, each with its own bytes. The
+  // buffers must be there. The device is waited for once.
   size_t block_bytes() const;
-  void Read(int32_t block, std::span<std::byte> out) const;
-  void Write(int32_t block, std::span<const std::byte> bytes);
+  void Read(std::span<const int32_t> blocks, std::span<const std::span<std::byte>> out) const;
+  void Write(std::span<const int32_t> blocks, std::span<const std::span<const std::byte>> bytes);
   // Type and shape of what a block holds, in words.
   std::string layout() const;
 
  private:
-  // Made at first use.
-  mlx::core::array& PoolOf(int entry, KvSide side, const mlx::core::array& rows);
+  // Numbers, scales and biases of a side: as many buffers as `parts`, made at first use.
+  std::span<std::optional<mlx::core::array>> PoolsOf(int entry, KvSide side,
+                                                     std::span<const mlx::core::array> parts,
+                                                     const mlx::core::array& rows);
   // Of all buffers, in the order of a block's bytes.
   std::vector<const mlx::core::array*> Pools() const;
 
   const int blocks_total_;
-  std::vector<std::optional<mlx::core::array>> pools_;  // two an entry
+  const int bits_;
+  std::vector<std::optional<mlx::core::array>> pools_;  // kParts of each side of an entry
 };
 
 }  // namespace macrame::runtime::engine

@@ -185,14 +185,15 @@ mx::array MlxLatentAttention::Apply(const mx::array& x, const MlxLatentStep& ste
   const mx::array latent = rows.Laid(norm(Part(both, 0, rank), kv_a_norm_), 1, rank);
   const mx::array key =
       step.rope.Turned(rows.Laid(Part(both, rank, traits_.width()), 1, rope), rows.offsets());
-  const mx::array pool = step.pools.Write(step.entry, KvSide::kKeys,
-                                          mx::concatenate({latent, key}, -1), rows.written());
+  const KvRowsKept pool = step.pools.Write(step.entry, KvSide::kKeys,
+                                           mx::concatenate({latent, key}, -1), rows.written());
   std::optional<MlxSparseIndex::Rows> index;
   if (index_.has_value()) index = index_->Project(x, from, step);
   std::vector<mx::array> given;
   for (const StepRows::Sequence& sequence : rows.sequences()) {
     const Queries own{rows.Of(sequence, straight), rows.Of(sequence, turned)};
-    const mx::array seen = rows.Seen(pool, sequence);
+    const KvRowsKept kept = rows.SeenAsKept(pool, sequence);
+    const mx::array seen = given.empty() ? kept.Whole() : kept.Behind(given.back()).Whole();
     const auto chosen = index.has_value() ? index_->Choose(sequence, *index, rows) : std::nullopt;
     given.push_back(!chosen.has_value() && UnpacksFor(sequence.count)
                         ? AttendUnpacked(own, seen, sequence.begin)

@@ -37,7 +37,7 @@ class MlxSparseIndex {
   // Of all rows of a step; `latent`: what queries are made from.
   struct Rows {
     mlx::core::array queries;  // laid out, turned
-    mlx::core::array pool;     // all keys, those of the step among them
+    KvRowsKept pool;           // all keys, those of the step among them
     mlx::core::array weights;  // laid out, [.., heads, .., 1]
   };
   Rows Project(const mlx::core::array& x, const mlx::core::array& latent,

@@ -92,7 +92,17 @@ mx::array StepRows::Joined(const std::vector<mx::array>& given) const {
   return rows.size() == 1 ? rows[0] : mx::concatenate(rows, 0);
 }
 
-mx::array StepRows::Seen(const mx::array& pool, const Sequence& sequence, int from) const {
+KvRowsKept StepRows::SeenAsKept(const KvRowsKept& pool, const Sequence& sequence, int from) const {
+  KvRowsKept seen{SeenOf(pool.numbers, sequence, from)};
+  if (pool.bits == 0) return seen;
+  seen.scales = SeenOf(*pool.scales, sequence, from);
+  seen.biases = SeenOf(*pool.biases, sequence, from);
+  seen.group = pool.group;
+  seen.bits = pool.bits;
+  return seen;
+}
+
+mx::array StepRows::SeenOf(const mx::array& pool, const Sequence& sequence, int from) const {
   if (sequence.each.has_value()) {
     return mx::take(pool, mx::slice(*sequence.each, {from}, {sequence.end()}), 2);
   }

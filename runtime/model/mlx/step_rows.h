@@ -56,7 +56,11 @@ class StepRows {
 
   // Positions [from, end) of a pool that a sequence sees, [1, heads, end - from, width]: a view
   // where they follow one another.
-  mlx::core::array Seen(const mlx::core::array& pool, const Sequence& sequence, int from = 0) const;
+  mlx::core::array Seen(const KvRowsKept& pool, const Sequence& sequence, int from = 0) const {
+    return SeenAsKept(pool, sequence, from).Whole();
+  }
+  // The same, narrow where the pool is.
+  KvRowsKept SeenAsKept(const KvRowsKept& pool, const Sequence& sequence, int from = 0) const;
 
   // How one sequence's queries see the keys of positions [from, end).
   struct Sight {
@@ -68,6 +72,7 @@ class StepRows {
   Sight SightOf(const Sequence& sequence, int window) const;
 
  private:
+  mlx::core::array SeenOf(const mlx::core::array& pool, const Sequence& sequence, int from) const;
   const mlx::core::array& WindowMask(int count, int before, int window) const;
 
   int rows_ = 0;

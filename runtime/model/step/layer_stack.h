@@ -75,6 +75,11 @@ class LayerStack {
   virtual size_t stored_block_bytes() const = 0;
   virtual void ReadBlock(int32_t block, std::span<std::byte> out) const = 0;
   virtual void WriteBlock(int32_t block, std::span<const std::byte> bytes) = 0;
+  // The same of several, each with its bytes: a GPU is waited for once.
+  virtual void ReadBlocks(std::span<const int32_t> blocks,
+                          std::span<const std::span<std::byte>> out) const;
+  virtual void WriteBlocks(std::span<const int32_t> blocks,
+                           std::span<const std::span<const std::byte>> bytes);
   // What besides the model and the place decides those bytes.
   virtual std::string kv_layout() const = 0;
 };
@@ -89,8 +94,10 @@ struct LayerStackOptions {
   int state_snapshots = 0;
   // In which CPU kernels keep keys and values; unset: float32 for models in float32, float16 for
   // the others (bfloat16 takes as much memory and is eight times less exact). kInt8 takes 8.5 bits
-  // a number. Nothing on a GPU, where MLX keeps the model's own type.
+  // a number.
   std::optional<kernels::KvType> kv_type{};
+  // In which MLX's graph does (mlx/kv_pools.h); 0: in the model's own type.
+  int kv_bits = 0;
   StepObserver* observer = nullptr;  // hears of each layer where layers run one by one
 };
 

@@ -58,8 +58,9 @@ void CountModel(const GraphModel& model, const Call& call, Table& table) {
   const std::string folder = WriteModel(model);
   const auto config = runtime::engine::LoadModelConfig(folder);
   MACRAME_CHECK(config.ok()) << config.status().ToString();
-  for (const std::string place : {"alone", "tensor", "experts"}) {
+  for (const std::string place : {"alone", "tensor", "experts", "narrow"}) {
     if (place == "experts" && config->experts.count == 0) continue;
+    if (place == "narrow" && !model.is_large) continue;
     std::optional<CountedRank> rank;
     for (const std::string& shape : StepShapes()) {
       const std::string name = model.name + " " + place + " " + shape;
@@ -87,7 +88,7 @@ bool IsTakenForSound(const GraphModel& model) {
   MACRAME_CHECK(files.ok()) << files.status().ToString();
   runtime::engine::ShardPlace place;
   place.layer_end = config->layer_count;
-  const absl::Status proven = runtime::engine::ProveDevice(
+  const auto proven = runtime::engine::ProveDevice(
       {*config, place, *files, runtime::engine::EngineDevice::kGpu, 1, kProofBytesMax});
   std::filesystem::remove_all(folder);
   return proven.ok();

@@ -31,7 +31,7 @@ ModelConfig ConfigIn(const std::string& folder) {
 
 ShardPlace PlaceOf(const ModelConfig& config, const std::string& place) {
   ShardPlace of{0, config.layer_count};
-  if (place == "alone") return of;
+  if (place == "alone" || place == "narrow") return of;
   of = {0, config.layer_count, 2, 0, 0, 1, 2};
   of.whole_experts = place == "experts";
   return of;
@@ -66,6 +66,7 @@ CountedRank::CountedRank(const GraphModel& model, const std::string& folder,
   options.context_length = blocks_each_ * static_cast<int>(kBlockTokens);
   options.sequences_max = kStreams;
   options.state_snapshots = 2;
+  if (place == "narrow") options.kv_bits = 8;
   stack_ = LoadLayerStack(config_, shard, loader, sums_, options);
 }
 

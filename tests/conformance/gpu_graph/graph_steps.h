@@ -30,8 +30,8 @@ struct StepCount {
 // The shapes of steps that are counted.
 std::vector<std::string> StepShapes();
 
-// A rank of `model` at `place`: "alone", "tensor" (the first of two ranks that share each layer) or
-// "experts" (the same, with whole experts).
+// A rank of `model` at `place`: "alone", "tensor" (the first of two ranks that share each layer),
+// "experts" (the same, with whole experts) or "narrow" (alone, with keys and values in 8 bits).
 class CountedRank {
  public:
   CountedRank(const GraphModel& model, const std::string& folder, const std::string& place);

@@ -25,8 +25,10 @@ sys.path.insert(0, os.path.join(root, "engine"))
 import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 from cases import run_cases  # noqa: E402
+from bases import BASE  # noqa: E402
 from compare import ARCHITECTURES, FLOAT_BOUND, TORN, draw, is_torn, write_folder  # noqa: E402
-from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
+from mlx_lm.models import llama  # noqa: E402
+from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache  # noqa: E402
 
 FAMILIES = (
     "llama",
@@ -40,6 +42,12 @@ FAMILIES = (
     "qwen3_next",
     "nemotron_h",
 )
+# With keys and values in few bits, as mlx-lm's --kv-bits keeps them: the heads' width decides the
+# group of dimensions that share a scale.
+NARROW = (("qwen3", 8), ("llama-wide-heads", 8), ("llama-wide-heads", 4))
+GROUPS = {"qwen3": 32, "llama-wide-heads": 64}
+WIDE_BITS = 16
+ARCHITECTURES["llama-wide-heads"] = (llama, {**BASE, "model_type": "llama", "head_dim": 64})
 RECURRENT = ("qwen3_next", "nemotron_h")
 CONTEXT = 128
 BLOCKS = 128
@@ -49,6 +57,9 @@ BLOCK_TOKENS = 32
 TREMOR = 2e-5
 DRAWS_MAX = 60
 LONG_ANSWER = 60
+# Of narrow keys and values: two sums that differ in their last bit may round a number to the next
+# integer.
+NARROW_BOUND = 0.0002
 # As runtime/serving/prompt_lookup.h looks for them.
 LOOKUP_TOKENS = 3
 PROBE_TIMEOUT_S = 100
@@ -73,11 +84,20 @@ def found_again(tokens, begin):
     return count
 
 
-def repeating(model, prompts):
+def cache_of(model, narrow):
+    """Of keys and values as they come, or narrow: in such groups and so many bits."""
+    caches = make_prompt_cache(model)
+    if not narrow:
+        return caches
+    group, bits = narrow
+    return [QuantizedKVCache(group_size=group, bits=bits) for _ in caches]
+
+
+def repeating(model, prompts, narrow):
     """The two whose answers repeat themselves most, and how often they do."""
     counts = []
     for prompt in prompts:
-        tokens, _ = answer(model, prompt, LONG_ANSWER)
+        tokens, _ = answer(model, prompt, LONG_ANSWER, narrow)
         counts.append((found_again(prompt + tokens, len(prompt)), prompt))
     best = sorted(counts, reverse=True)[:2]
     return [prompt for _, prompt in best], sum(count for count, _ in best)
@@ -127,21 +147,22 @@ def prompts_of(architecture, seed):
     return [[chosen.randrange(vocabulary) for _ in range(length)] for length in lengths]
 
 
-def answer(model, prompt, count):
+def answer(model, prompt, count, narrow):
     """mlx-lm's greedy tokens, and whether no choice among them was nearly tied."""
-    cache = make_prompt_cache(model)
+    cache = cache_of(model, narrow)
+    bound = NARROW_BOUND if narrow else FLOAT_BOUND
     tokens, clear = [], True
     given = mx.array([prompt])
     for _ in range(count):
         row = np.array(model(given, cache=cache)[0, -1])
         first, second = np.sort(row)[-1:-3:-1]
-        clear = clear and first - second > 2 * FLOAT_BOUND * np.abs(row).max()
+        clear = clear and first - second > 2 * bound * np.abs(row).max()
         tokens.append(int(row.argmax()))
         given = mx.array([[tokens[-1]]])
     return tokens, clear
 
 
-def answers_to(architecture, model, runs):
+def answers_to(architecture, model, runs, narrow):
     """mlx-lm's tokens for each prompt; None where a rounding decides."""
     config = ARCHITECTURES[architecture][1]
     has_experts = any("expert" in key for key in config.get("text_config", config))
@@ -152,7 +173,7 @@ def answers_to(architecture, model, runs):
             wanted[prompt] = max(wanted.get(prompt, 0), one["max_tokens"])
     answers = {}
     for prompt, count in wanted.items():
-        tokens, clear = answer(model, list(prompt), count)
+        tokens, clear = answer(model, list(prompt), count, narrow)
         if not clear:
             return None
         if has_experts and is_torn(model, list(prompt) + tokens, TREMOR, TORN):
@@ -161,24 +182,24 @@ def answers_to(architecture, model, runs):
     return answers
 
 
-def draw_clear(architecture):
+def draw_clear(architecture, narrow):
     first = zlib.crc32(f"graph {architecture}".encode())
     for seed in range(first, first + DRAWS_MAX):
         model, _ = draw(architecture, "float32", seed)
         prompts = prompts_of(architecture, seed)
         repeated = []
         if architecture not in RECURRENT:
-            repeated, times = repeating(model, [prompt[:17] for prompt in prompts])
+            repeated, times = repeating(model, [prompt[:17] for prompt in prompts], narrow)
             if times < 2:
                 continue
         runs = runs_for(architecture, prompts, repeated)
-        answers = answers_to(architecture, model, runs)
+        answers = answers_to(architecture, model, runs, narrow)
         if answers is not None:
             return model, runs, answers
     raise RuntimeError(f"nearly tied, or without a repetition, in {DRAWS_MAX} models")
 
 
-def serve(probe, folder, cache, runs):
+def serve(probe, folder, cache, runs, kv_bits):
     call = {
         "folder": folder,
         # It is its own draft model: all that it drafts is right.
@@ -186,6 +207,7 @@ def serve(probe, folder, cache, runs):
         "cache": cache,
         "context": CONTEXT,
         "sequences": 16,
+        "kv_bits": kv_bits,
         "runs": list(runs.values()),
     }
     done = subprocess.run(
@@ -233,12 +255,13 @@ def check_happened(architecture, results):
             raise RuntimeError(f"tokens from disk {cold}, at least {BLOCK_TOKENS} expected at first")
 
 
-def compare_family(probe, architecture):
+def compare_family(probe, architecture, kv_bits):
     """Tokens that differ, 0; raises where there are any."""
-    model, runs, answers = draw_clear(architecture)
+    narrow = None if kv_bits == WIDE_BITS else (GROUPS[architecture], kv_bits)
+    model, runs, answers = draw_clear(architecture, narrow)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         write_folder(folder, model, architecture, "float32")
-        results, steady_rows = serve(probe, folder, cache, runs)
+        results, steady_rows = serve(probe, folder, cache, runs, kv_bits)
     for name, asked in runs.items():
         check_tokens(name, asked, results[name], answers)
     check_happened(architecture, results)
@@ -249,10 +272,12 @@ def compare_family(probe, architecture):
 
 def main():
     probe, *wanted = sys.argv[1:]
-    cases = [(family,) for family in FAMILIES if not wanted or family in wanted]
+    cases = [(family, WIDE_BITS) for family in FAMILIES] + list(NARROW)
+    cases = [case for case in cases if not wanted or case[0] in wanted]
     failed, _ = run_cases(cases, partial(compare_family, probe), lambda _: 0.0)
     print(
-        f"graph on a CPU: {len(cases) - failed} of {len(cases)} families answer as mlx-lm does, "
+        f"graph on a CPU: {len(cases) - failed} of {len(cases)} families and widths of the KV cache "
+        "answer as mlx-lm does, "
         "alone, together, in chunks, behind prefixes in memory and on disk, with drafts and after preemption"
     )
     return 1 if failed else 0

@@ -3,7 +3,8 @@
 //   serving_probe <RUNS.json >ANSWERS.json
 //
 // RUNS: {"folder": MODEL, "draft": folder of its draft model or "", "cache": an empty folder,
-// "context": positions of a request, "sequences": how many the cache has memory for, "runs":
+// "kv_bits": of the KV cache, "context": positions of a request, "sequences": how many the cache
+// has memory for, "runs":
 // [{"blocks": KV blocks that may be used, "chunk": most tokens of a prompt in a step, "drafts":
 // most tokens of a draft, "draft_model": whether it drafts, "disk": unset, or {"found": blocks that
 // are there, "left": that are there afterwards}, "requests": [{"prompt": [ids], "max_tokens": N,
@@ -61,7 +62,7 @@ v1::LaunchSpec SpecOf(const json& call) {
   spec.set_pp(1);
   spec.set_context_length(call.at("context"));
   spec.set_concurrent_sequences(call.at("sequences"));
-  spec.set_kv_bits(16);
+  spec.set_kv_bits(call.at("kv_bits"));
   spec.mutable_model()->set_path(call.at("folder").get<std::string>());
   spec.set_kv_cache_folder(call.at("cache").get<std::string>());
   spec.set_kv_cache_disk_bytes(uint64_t{64} << 20);

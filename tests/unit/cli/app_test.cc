@@ -139,13 +139,14 @@ TEST_F(AppTest, ModelLoadSendsOptionsAndSaysHowItWent) {
 }
 
 TEST_F(AppTest, AKvCacheOfOtherBitsIsRefusedBeforeAnythingIsAsked) {
-  const std::vector<std::string> load = {"model", "load", "tiny", "--kv-bits", "4"};
-  const std::vector<std::string> plan = {"plan", "tiny", "--kv-bits", "4"};
+  const std::vector<std::string> load = {"model", "load", "tiny", "--kv-bits", "5"};
+  const std::vector<std::string> plan = {"plan", "tiny", "--kv-bits", "5"};
   for (const std::vector<std::string>& words : {load, plan}) {
     agent_.service.last_load.set_name_or_path("nothing");
     const CliRun run = Run(words);
     EXPECT_EQ(run.exit_code, kExitUsage) << run.err;
-    EXPECT_NE(run.err.find("16 bits (the default) or in 8"), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("16 bits (the default), in 8 or, on GPUs, in 4"), std::string::npos)
+        << run.err;
     EXPECT_EQ(agent_.service.last_load.name_or_path(), "nothing");
   }
   EXPECT_EQ(Run({"model", "load", "tiny", "--kv-bits", "16"}).exit_code, kExitOk);

@@ -158,8 +158,9 @@ TEST_F(PlannerCommandsTest, ANarrowerCacheTakesLess) {
     EXPECT_EQ(run.exit_code, kExitOk) << run.err;
     return json::parse(run.out)["plan"]["assignments"][0]["need"]["kv_cache_bytes"].get<double>();
   };
-  EXPECT_NEAR(cache({"--kv-bits", "8"}), cache({}) / 2, 1e6);
-  EXPECT_NEAR(cache({"--kv-bits", "4"}), cache({}) / 4, 1e6)
+  EXPECT_NEAR(cache({"--kv-bits", "8"}), cache({}) * 8.5 / 16, 1e6) << "with scales and biases";
+  EXPECT_NEAR(cache({"--kv-bits", "4"}), cache({}) * 4.5 / 16, 1e6);
+  EXPECT_NEAR(cache({"--kv-bits", "2"}), cache({}) / 8, 1e6)
       << "engines that can are described too";
   EXPECT_EQ(cache({"--kv-bits", "16"}), cache({}));
 }

@@ -144,7 +144,7 @@ v1::PlanRequest RandomMisfit(uint64_t seed) {
     if (pick(0, 5) == 0) node.set_memory_available_bytes(0);  // not known
     if (!gpus) node.set_gpu_cores(0);
     node.mutable_traits()->set_uneven_tensor(uneven);
-    node.mutable_traits()->set_narrow_kv(!gpus);
+    node.mutable_traits()->set_narrow_kv(true);
     sum += BudgetBytes(node);
     nodes.push_back(std::move(node));
   }

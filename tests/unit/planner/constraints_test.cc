@@ -148,26 +148,42 @@ v1::PlanResult PlanWithKvBits(uint32_t bits, const std::vector<v1::PlannerNode>&
   return PlanModel(request);
 }
 
-TEST(Constraints, EightBitKeysAreForNodesWithoutAGpu) {
-  v1::PlannerNode processors = Node("box", 4 * kGiB), mac = Node("mac", 64 * kGiB);
-  processors.mutable_traits()->set_narrow_kv(true);
-  processors.set_gpu_cores(0);
+TEST(Constraints, EightBitKeysAreForNodesOfThisVersion) {
+  v1::PlannerNode older = Node("older", 64 * kGiB), mac = Node("mac", 4 * kGiB);
+  mac.mutable_traits()->set_narrow_kv(true);
   mac.set_gpu_cores(40);
-  EXPECT_EQ(PlanWithKvBits(0, {mac}).plan().kv_bits(), 0u);
-  const v1::PlanResult refused = PlanWithKvBits(8, {mac});
+  EXPECT_EQ(PlanWithKvBits(0, {older}).plan().kv_bits(), 0u);
+  const v1::PlanResult refused = PlanWithKvBits(8, {older});
   EXPECT_FALSE(refused.has_plan());
   EXPECT_EQ(refused.failure().code(), "KV_BITS_UNSUPPORTED");
-  EXPECT_NE(refused.failure().message().find("mac"), std::string::npos);
-  EXPECT_NE(refused.failure().message().find("its GPU"), std::string::npos);
+  EXPECT_NE(refused.failure().message().find("older"), std::string::npos);
+  EXPECT_NE(refused.failure().message().find("another version"), std::string::npos);
   EXPECT_NE(refused.failure().remedy().find("--kv-bits 16"), std::string::npos);
-  const v1::PlanResult mixed = PlanWithKvBits(8, {mac, processors});
+  const v1::PlanResult mixed = PlanWithKvBits(8, {older, mac});
   ASSERT_TRUE(mixed.has_plan()) << mixed.failure().message();
   EXPECT_EQ(mixed.plan().kv_bits(), 8u);
   ASSERT_EQ(mixed.plan().assignments_size(), 1);
-  EXPECT_EQ(mixed.plan().assignments(0).node_id(), processors.node_id());
+  EXPECT_EQ(mixed.plan().assignments(0).node_id(), mac.node_id());
   EXPECT_EQ(mixed.rejections(0).reason().code(), "KV_BITS_UNSUPPORTED");
-  const uint64_t wide = PlanWithKvBits(0, {processors}).plan().assignments(0).need().total_bytes();
-  EXPECT_LT(mixed.plan().assignments(0).need().total_bytes(), wide);
+  const auto cache = [](const v1::PlanResult& result) {
+    return result.plan().assignments(0).need().kv_cache_bytes();
+  };
+  EXPECT_LT(cache(mixed), cache(PlanWithKvBits(0, {mac})) * 6 / 10);
+}
+
+TEST(Constraints, FourBitKeysAreForNodesWithAGpu) {
+  v1::PlannerNode box = Node("box", 64 * kGiB), mac = Node("mac", 4 * kGiB);
+  for (v1::PlannerNode* node : {&box, &mac}) node->mutable_traits()->set_narrow_kv(true);
+  box.set_gpu_cores(0);
+  mac.set_gpu_cores(40);
+  const v1::PlanResult refused = PlanWithKvBits(4, {box});
+  EXPECT_EQ(refused.failure().code(), "KV_BITS_UNSUPPORTED");
+  EXPECT_NE(refused.failure().message().find("its CPU"), std::string::npos);
+  EXPECT_NE(refused.failure().remedy().find("--kv-bits 8"), std::string::npos);
+  const v1::PlanResult planned = PlanWithKvBits(4, {box, mac});
+  ASSERT_TRUE(planned.has_plan()) << planned.failure().message();
+  EXPECT_EQ(planned.plan().kv_bits(), 4u);
+  EXPECT_EQ(planned.plan().assignments(0).node_id(), mac.node_id());
 }
 
 TEST(Constraints, EightBitKeysAreProposedWhereTheyWouldFit) {

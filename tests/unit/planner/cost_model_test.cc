@@ -92,7 +92,7 @@ TEST(CostModel, ALongerContextIsReadForEachSequence) {
   EXPECT_NEAR(kv({1, 1, 32768}),
               position_bytes * 32768 / (800e9 * CostParameters().kv_efficiency) * 1e6, 1);
   EXPECT_NEAR(kv({2, 1, 32768}), 2 * kv({1, 1, 32768}), 1);
-  EXPECT_NEAR(kv({1, 1, 32768, 8}), kv({1, 1, 32768}) / 2, 1) << "8-bit keys and values";
+  EXPECT_NEAR(kv({1, 1, 32768, 8}), kv({1, 1, 32768}) * 8.5 / 16, 1) << "with scales and biases";
 }
 
 TEST(CostModel, ALatentCacheIsSmallAndWholeOnEveryRank) {

@@ -128,11 +128,32 @@ TEST(MemoryModel, EightBitsHoldNearlyTwiceThePositions) {
   EXPECT_EQ(bytes(1024, 1, 8, ComputeKind::kCpu), 4u * 2 * 34 * 1024);
   EXPECT_LE(bytes(1920, 1, 8, ComputeKind::kCpu), bytes(1024, 1, 0, ComputeKind::kCpu));
   EXPECT_LE(bytes(1024, 15, 8, ComputeKind::kCpu), bytes(1024, 8, 0, ComputeKind::kCpu));
-  EXPECT_EQ(bytes(1024, 1, 8, ComputeKind::kGpu), bytes(512, 1, 0, ComputeKind::kGpu))
+  // 32 integers, a scale and a bias.
+  EXPECT_EQ(bytes(1024, 1, 8, ComputeKind::kGpu), 4u * 2 * 36 * 1024);
+  EXPECT_EQ(bytes(1024, 1, 4, ComputeKind::kGpu), 4u * 2 * 20 * 1024);
+  EXPECT_EQ(bytes(1024, 1, 2, ComputeKind::kGpu), bytes(128, 1, 0, ComputeKind::kGpu))
       << "what a described engine adds is not known";
   v1::ModelDescription odd = SmallModel();
   odd.set_head_dim(80);
   EXPECT_EQ(KvPositionBytes(odd, {1, 1}, 8, ComputeKind::kCpu), 4 * 2 * (80 + 3 * 2));
+  EXPECT_EQ(KvPositionBytes(odd, {1, 1}, 8, ComputeKind::kGpu), 4 * 2 * 2 * 80) << "no group fits";
+  odd.set_head_dim(128);
+  EXPECT_EQ(KvPositionBytes(odd, {1, 1}, 8, ComputeKind::kGpu), 4 * 2 * (128 + 2 * 4));
+  v1::ModelDescription latent = SmallModel();
+  latent.set_kv_latent_width(576);
+  EXPECT_EQ(KvPositionBytes(latent, {1, 1}, 8, ComputeKind::kGpu), 576 + 9 * 4);
+}
+
+// A prompt's rows on a GPU attend to a layer's narrow keys and values unpacked.
+TEST(MemoryModel, WhatAGpuUnpacksOfNarrowKeysIsCounted) {
+  const auto bytes = [](uint32_t context, uint32_t kv_bits, ComputeKind kind) {
+    ServingLoad load{context, 1};
+    load.kv_bits = kv_bits;
+    return ActivationBytes(SmallModel(), {1, 1}, load, kind, false);
+  };
+  EXPECT_EQ(bytes(8192, 8, ComputeKind::kGpu) - bytes(8192, 0, ComputeKind::kGpu),
+            2u * 4 * 2 * (32 * 2 + 36) * 8192);
+  EXPECT_EQ(bytes(8192, 8, ComputeKind::kCpu), bytes(8192, 0, ComputeKind::kCpu));
 }
 
 TEST(MemoryModel, ASlidingWindowBoundsTheCache) {

@@ -73,7 +73,7 @@ TEST_F(DeploymentPlannerTest, AModelThatNobodyHasIsAnErrorWithItsReason) {
   EXPECT_THAT(ReasonOf(other.status()).message(), HasSubstr("very files"));
 }
 
-TEST_F(DeploymentPlannerTest, TheWidthOfTheCacheIsOneOfTwo) {
+TEST_F(DeploymentPlannerTest, TheWidthOfTheCacheIsOneOfThree) {
   Begin(1);
   for (const uint32_t bits : {0u, kKvBitsDefault}) {
     PlanOrder order = OrderFor("m0", 1);
@@ -83,7 +83,7 @@ TEST_F(DeploymentPlannerTest, TheWidthOfTheCacheIsOneOfTwo) {
     EXPECT_TRUE(outcome->result.has_plan()) << bits;
     EXPECT_EQ(outcome->result.plan().kv_bits(), 0u) << "the default is none of its own";
   }
-  for (const uint32_t bits : {1u, 4u, 7u, 32u, ~0u}) {
+  for (const uint32_t bits : {1u, 3u, 7u, 32u, ~0u}) {
     PlanOrder order = OrderFor("m0", 1);
     order.placement.set_kv_bits(bits);
     const auto refused = Plan(order);

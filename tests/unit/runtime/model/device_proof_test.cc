@@ -17,10 +17,12 @@
 namespace macrame::runtime::engine {
 namespace {
 
-absl::Status Prove(const Model& model, uint64_t layer_bytes_max = uint64_t{1} << 30) {
+absl::StatusOr<ProvenDevice> Prove(const Model& model, uint64_t layer_bytes_max = uint64_t{1} << 30,
+                                   int kv_bits = 0) {
   ShardPlace place;
   place.layer_end = model.config.layer_count;
-  return ProveDevice({model.config, place, model.files, EngineDevice::kMlxCpu, 1, layer_bytes_max});
+  return ProveDevice(
+      {model.config, place, model.files, EngineDevice::kMlxCpu, 1, layer_bytes_max, kv_bits});
 }
 
 class DeviceProofTest : public ::testing::TestWithParam<std::string> {};
@@ -29,8 +31,18 @@ TEST_P(DeviceProofTest, HoldsForWhatMlxMakesOfTheLayers) {
   for (const int bits : {0, 4}) {
     const Model model(FamilyModel({GetParam(), bits}));
     if (!CheckDevice(model.config, "", /*on_gpu=*/true).ok()) continue;  // on processors only
-    const absl::Status status = Prove(model);
-    EXPECT_TRUE(status.ok()) << status;
+    const auto proven = Prove(model);
+    ASSERT_TRUE(proven.ok()) << proven.status();
+    EXPECT_GE(proven->layers, 1);
+    EXPECT_EQ(proven->left_out, 0);
+    EXPECT_EQ(proven->rows, proven->layers * kProofRows);
+    EXPECT_GE(proven->agreeing, proven->rows / 2);
+    const auto narrow = Prove(model, uint64_t{1} << 30, /*kv_bits=*/8);
+    EXPECT_TRUE(narrow.ok()) << narrow.status();
+    const auto none = Prove(model, /*layer_bytes_max=*/1);
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_EQ(none->layers, 0);
+    EXPECT_EQ(none->left_out, proven->layers);
   }
 }
 

@@ -51,7 +51,13 @@ class KvPoolsTest : public ::testing::TestWithParam<mx::Dtype::Val> {
     mx::eval(written);
   }
   mx::array One(int layer, KvSide side, int at) {
-    return pools_.Write(layer, side, mx::astype(Numbers(1, 7.0F), type_), {at, std::nullopt});
+    return pools_.Write(layer, side, mx::astype(Numbers(1, 7.0F), type_), {at, std::nullopt})
+        .numbers;
+  }
+
+  void ReadOne(int32_t block, std::span<std::byte> out) { pools_.Read({&block, 1}, {&out, 1}); }
+  void WriteOne(int32_t block, std::span<const std::byte> bytes) {
+    pools_.Write({&block, 1}, {&bytes, 1});
   }
 
   const mx::Dtype type_;
@@ -63,9 +69,9 @@ TEST_P(KvPoolsTest, ABlocksBytesAreItsContent) {
   const size_t scalar = type_ == mx::float32 ? 4 : 2;
   ASSERT_EQ(pools_.block_bytes(), size_t{kLayers * 2 * 32 * kHeads * kWidth} * scalar);
   std::vector<std::byte> bytes(pools_.block_bytes()), again(pools_.block_bytes());
-  pools_.Read(4, bytes);
-  pools_.Write(0, bytes);
-  pools_.Read(0, again);
+  ReadOne(4, bytes);
+  WriteOne(0, bytes);
+  ReadOne(0, again);
   EXPECT_EQ(bytes, again);
   for (int layer = 0; layer < kLayers; ++layer) {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
@@ -73,6 +79,27 @@ TEST_P(KvPoolsTest, ABlocksBytesAreItsContent) {
       EXPECT_EQ(Seen(pool, 0, 32), Seen(pool, 4 * 32, 5 * 32)) << "layer " << layer;
       EXPECT_EQ(Seen(pool, 32, 33), Values(mx::astype(Numbers(1, 7.0F), type_)));
     }
+  }
+}
+
+// In runs and apart, as if they were read and written one by one.
+TEST_P(KvPoolsTest, SeveralBlocksAreReadAndWrittenAtOnce) {
+  Fill(0, 5 * 32);
+  const std::vector<int32_t> from = {3, 0, 1, 2};
+  std::vector<std::vector<std::byte>> contents(4, std::vector<std::byte>(pools_.block_bytes()));
+  const std::vector<std::span<std::byte>> out(contents.begin(), contents.end());
+  pools_.Read(from, out);
+  std::vector<std::byte> one(pools_.block_bytes());
+  for (size_t i = 0; i < from.size(); ++i) {
+    ReadOne(from[i], one);
+    EXPECT_EQ(contents[i], one) << "block " << from[i];
+  }
+  const std::vector<int32_t> to = {1, 2, 4, 3};
+  const std::vector<std::span<const std::byte>> bytes(contents.begin(), contents.end());
+  pools_.Write(to, bytes);
+  for (size_t i = 0; i < to.size(); ++i) {
+    ReadOne(to[i], one);
+    EXPECT_EQ(contents[i], one) << "block " << to[i];
   }
 }
 
@@ -104,7 +131,7 @@ TEST_P(KvPoolsTest, WritesLeaveThePoolWhereItIs) {
   std::vector<mx::array> written;
   for (int layer = 0; layer < kLayers; ++layer) {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      written.push_back(pools_.Write(layer, side, rows, {std::nullopt, each}));
+      written.push_back(pools_.Write(layer, side, rows, {std::nullopt, each}).numbers);
     }
   }
   const size_t active = mx::get_active_memory();

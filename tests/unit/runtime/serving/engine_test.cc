@@ -239,7 +239,7 @@ TEST(RankBootTest, SaysWhatIsWrongWithASpec) {
   EXPECT_EQ(code(spec), "CONFIG_INVALID");
   EXPECT_EQ(code(v1::LaunchSpec()), "CONFIG_INVALID");
   spec = SingleSpec(TinyFolder());
-  spec.set_kv_bits(4);
+  spec.set_kv_bits(5);
   EXPECT_EQ(code(spec), "CONFIG_INVALID");
 }
 
@@ -265,21 +265,22 @@ TEST(RankBootTest, OnAGpuAPromptAloneGoesInChunksThatTheHeadroomHolds) {
   EXPECT_EQ(AloneChunkTokens(config, EngineDevice::kGpu, need, 1), 0u);
 }
 
-TEST(RankBootTest, OnAGpuEightBitKeysAreRefusedByNameAndWithARemedy) {
+TEST(RankBootTest, FourBitKeysAreForGpusAndRefusedByNameElsewhere) {
   v1::LaunchSpec spec;
   spec.mutable_assignment()->set_node_id("node-7");
   spec.mutable_assignment()->set_hostname("mini-2");
-  for (const uint32_t bits : {0, 16}) {
+  for (const uint32_t bits : {0, 16, 8}) {
     spec.set_kv_bits(bits);
     EXPECT_TRUE(CheckKvBits(spec, true).ok());
+    EXPECT_TRUE(CheckKvBits(spec, false).ok());
   }
-  spec.set_kv_bits(8);
-  EXPECT_TRUE(CheckKvBits(spec, false).ok());
-  const v1::Reason reason = ReasonOf(CheckKvBits(spec, true));
+  spec.set_kv_bits(4);
+  EXPECT_TRUE(CheckKvBits(spec, true).ok());
+  const v1::Reason reason = ReasonOf(CheckKvBits(spec, false));
   EXPECT_EQ(reason.code(), "KV_BITS_UNSUPPORTED");
   EXPECT_EQ(reason.node_id(), "node-7");
-  EXPECT_THAT(reason.message(), ::testing::HasSubstr("mini-2 computes on its GPU"));
-  EXPECT_THAT(reason.remedy(), ::testing::HasSubstr("--kv-bits 16"));
+  EXPECT_THAT(reason.message(), ::testing::HasSubstr("mini-2 computes on its CPU"));
+  EXPECT_THAT(reason.remedy(), ::testing::HasSubstr("--kv-bits 8"));
 }
 
 TEST(PromptTest, IsHeldAgainstVocabularyAndContext) {

@@ -105,7 +105,7 @@ TEST_F(StepRowsTest, EachSequenceSeesItsOwnPositions) {
     const mx::array laid = layout.Laid(Flat(rows), kHeads, kWidth);
     EXPECT_EQ(Values(layout.Flat(laid)), Values(Flat(rows)));
     std::vector<mx::array> parts;
-    const mx::array pool = pools.Write(0, KvSide::kKeys, laid, layout.written());
+    const KvRowsKept pool = pools.Write(0, KvSide::kKeys, laid, layout.written());
     for (const StepRows::Sequence& sequence : layout.sequences()) {
       const Held& own = slots[step_.segments[sequence.number].slot];
       ASSERT_EQ(Values(layout.Seen(pool, sequence)), Values(ArrayOf(own.positions))) << round;
@@ -118,7 +118,7 @@ TEST_F(StepRowsTest, EachSequenceSeesItsOwnPositions) {
       ASSERT_EQ(Values(parts.back()), Values(ArrayOf(fresh))) << round;
     }
     EXPECT_EQ(Values(layout.Joined(parts)), Values(Flat(rows)));
-    mx::eval(pool);
+    mx::eval(pool.numbers);
   }
   EXPECT_GT(slots[0].positions.size(), 100u);
 }
