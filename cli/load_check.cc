@@ -125,6 +125,32 @@ LoadCheck CheckGpu(const v1::Assignment& part, const v1::ClusterStatus& cluster,
   return check;
 }
 
+// Of a node that computes on its GPU: whether its layers were what the processor's kernels say.
+std::optional<LoadCheck> CheckDevice(const v1::Assignment& part,
+                                     const v1::DeploymentStatus& deployment,
+                                     const v1::ClusterStatus& cluster) {
+  const v1::NodeStatus* node = FindNode(cluster, part.node_id());
+  const bool has_gpu = node != nullptr && node->inventory().gpu_cores() > 0;
+  LoadCheck check{absl::StrCat("layers of ", part.hostname()), LoadVerdict::kUnknown, "-",
+                  "that node does not tell how its GPU's layers compare to its processor's"};
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (rank.rank() != part.rank() || !rank.has_device_proof()) continue;
+    const v1::DeviceProof& proof = rank.device_proof();
+    if (proof.layers() == 0) {
+      check.expected = "too large to be held against the processor's kernels beside what is loaded";
+      return check;
+    }
+    check.verdict = LoadVerdict::kPassed;
+    check.measured = absl::StrCat(proof.rows_agreeing(), " of ", proof.rows(), " rows agree");
+    check.expected = absl::StrCat("of ", Plural(proof.layers(), "layer"),
+                                  ", one of each kind, with the processor's kernels; else the "
+                                  "load would have ended");
+    return check;
+  }
+  if (!has_gpu) return std::nullopt;
+  return check;
+}
+
 LoadCheck CheckSpeed(const v1::Plan& plan, const LoadTrial& trial) {
   const double predicted = plan.prediction().tokens_per_second();
   LoadCheck check{kSpeed, LoadVerdict::kUnknown, "-", "no speed was predicted"};
@@ -184,6 +210,9 @@ std::vector<LoadCheck> CheckLoad(const v1::DeploymentStatus& deployment,
   }
   for (const v1::Assignment& part : plan.assignments()) {
     checks.push_back(CheckGpu(part, cluster, trial));
+  }
+  for (const v1::Assignment& part : plan.assignments()) {
+    if (auto check = CheckDevice(part, deployment, cluster)) checks.push_back(*std::move(check));
   }
   for (const v1::Assignment& part : plan.assignments()) {
     checks.push_back(CheckMachine(part, cluster));

@@ -1,9 +1,9 @@
 #pragma once
 
-// Is a loaded model as its plan said? Seven questions, answered with figures: is it served by the
+// Is a loaded model as its plan said? Eight questions, answered with figures: is it served by the
 // engine that was planned, is the memory filled as planned, were its machines busy with something
-// else, do all GPUs work, is it as fast as predicted, are the links what was planned, and does an
-// answer begin at once. Pure.
+// else, do all GPUs work, do they compute what their processors do, is it as fast as predicted, are
+// the links what was planned, and does an answer begin at once. Pure.
 
 #include <map>
 #include <optional>

@@ -155,6 +155,10 @@ void RankProcess::RunEngine() {
       service_.SetPhase(v1::RANK_PHASE_READY);
       service_.SetMemory([rank = rank_.get()] { return rank->HeldBytes(); });
       if (rank_->drafter != nullptr) service_.SetDraftModel(DraftName(spec_));
+      if (rank_->proven_device.has_value()) {
+        const ProvenDevice& proven = *rank_->proven_device;
+        service_.SetDeviceProof(proven.layers, proven.left_out, proven.rows, proven.agreeing);
+      }
     });
     WatchGang(*rank_->link);
     if (rank_->worker.has_value()) WatchWorker(*rank_->worker);

@@ -395,6 +395,14 @@ void RankService::OnModelDrafted(uint32_t drafted, uint32_t accepted) {
   draft.set_accepted_tokens_total(draft.accepted_tokens_total() + accepted);
 }
 
+void RankService::SetDeviceProof(int layers, int left_out, int rows, int agreeing) {
+  v1::DeviceProof& proof = *status_.mutable_device_proof();
+  proof.set_layers(static_cast<uint32_t>(layers));
+  proof.set_layers_left_out(static_cast<uint32_t>(left_out));
+  proof.set_rows(static_cast<uint32_t>(rows));
+  proof.set_rows_agreeing(static_cast<uint32_t>(agreeing));
+}
+
 void RankService::SetDraftModelOff(const std::string& why) {
   status_.mutable_draft_model()->set_off_reason(why);
   Publish();

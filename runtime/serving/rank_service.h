@@ -100,6 +100,8 @@ class RankService {
   void SetCounts(uint32_t running, uint32_t waiting);
   // Tokens that a step had drafted, and those that were right.
   void OnDrafted(uint32_t drafted, uint32_t accepted);
+  // What was held against the CPU's kernels (model/device_proof.h).
+  void SetDeviceProof(int layers, int left_out, int rows, int agreeing);
   // Rank 0 has a draft model of this name; it drafts no more; what of the above was its.
   void SetDraftModel(const std::string& name) { status_.mutable_draft_model()->set_name(name); }
   void SetDraftModelOff(const std::string& why);

@@ -25,6 +25,9 @@ class LoadChecks : public ::testing::Test {
       rank.set_rank(part.rank());
       rank.set_phase(v1::RANK_PHASE_READY);
       rank.set_memory_bytes(10 * kGiBytes + (200 << 20));
+      rank.mutable_device_proof()->set_layers(2);
+      rank.mutable_device_proof()->set_rows(32);
+      rank.mutable_device_proof()->set_rows_agreeing(31);
       v1::NodeStatus& node = *cluster.add_nodes();
       node.mutable_identity()->set_node_id(part.node_id());
       node.mutable_inventory()->set_gpu_cores(40);
@@ -86,6 +89,20 @@ TEST_F(LoadChecks, AGpuThatSleepsFailsAndOneThatIsNotKnownDoesNot) {
   trial.gpu_busy.erase("id-shelf");
   EXPECT_EQ(Find("GPU of desk").verdict, LoadVerdict::kFailed);
   EXPECT_EQ(Find("GPU of shelf").verdict, LoadVerdict::kUnknown);
+}
+
+TEST_F(LoadChecks, WhatALoadProvedOfAGpuIsShown) {
+  EXPECT_EQ(Find("layers of desk").verdict, LoadVerdict::kPassed);
+  EXPECT_EQ(Find("layers of desk").measured, "31 of 32 rows agree");
+  deployment.mutable_ranks(0)->mutable_device_proof()->set_layers(0);
+  EXPECT_EQ(Find("layers of desk").verdict, LoadVerdict::kUnknown) << "too large";
+  deployment.mutable_ranks(0)->clear_device_proof();
+  EXPECT_EQ(Find("layers of desk").verdict, LoadVerdict::kUnknown);
+  // A processor needs no proof against itself.
+  cluster.mutable_nodes(0)->mutable_inventory()->set_gpu_cores(0);
+  for (const LoadCheck& check : CheckLoad(deployment, cluster, trial)) {
+    EXPECT_NE(check.what, "layers of desk");
+  }
 }
 
 TEST_F(LoadChecks, MuchSlowerThanPredictedFails) {
