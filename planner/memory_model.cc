@@ -68,10 +68,9 @@ bool IsNarrowOnGpu(uint32_t kv_bits, ComputeKind kind) {
 double NarrowGpuBytes(const v1::ModelDescription& model, uint64_t width, uint32_t kv_bits) {
   const auto element = static_cast<double>(KvElementBytes(model));
   for (const uint64_t group : {64, 32}) {
-    if (width % group == 0) {
-      return static_cast<double>(width) * kv_bits / 8 +
-             2 * element * static_cast<double>(width / group);
-    }
+    if (width % group != 0) continue;
+    const uint64_t groups = width / group;
+    return static_cast<double>(width) * kv_bits / 8 + 2 * element * static_cast<double>(groups);
   }
   return element * static_cast<double>(width);
 }

@@ -311,7 +311,7 @@ mx::array Decoder::Attend(const Layer& layer, const mx::array& x, AttentionStep&
 }
 
 mx::array Decoder::Normed(const mx::array& x, const std::optional<mx::array>& norm) const {
-  return norm.has_value() ? mx::fast::rms_norm(x, *norm, config_.rms_norm_eps) : x;
+  return norm.has_value() ? mx::fast::rms_norm(x, norm, config_.rms_norm_eps) : x;
 }
 
 mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::array>& norm) const {
@@ -375,7 +375,7 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
 mx::array Decoder::NormRows(const mx::array& hidden, std::span<const int32_t> rows) const {
   MACRAME_CHECK(final_norm_.has_value()) << "this rank is not of the last stage";
   const mx::array index(rows.data(), {static_cast<int>(rows.size())}, mx::int32);
-  return mx::fast::rms_norm(mx::take(hidden, index, 0), *final_norm_, config_.rms_norm_eps);
+  return mx::fast::rms_norm(mx::take(hidden, index, 0), final_norm_, config_.rms_norm_eps);
 }
 
 mx::array Decoder::Hidden(const mx::array& hidden, std::span<const int32_t> rows) {

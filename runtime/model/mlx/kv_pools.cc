@@ -131,7 +131,7 @@ KvRowsKept KvPools::Write(int entry, KvSide side, const mx::array& rows, const K
   const auto own = PoolsOf(entry, side, parts, rows);
   for (size_t i = 0; i < own.size(); ++i) own[i] = Written(*own[i], parts[i], where);
   if (group == 0) return {*own[0]};
-  return {*own[0], *own[1], *own[2], group, bits_};
+  return {*own[0], own[1], own[2], group, bits_};
 }
 
 void KvPools::Copy(std::span<const BlockCopy> copies) {
