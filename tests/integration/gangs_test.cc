@@ -1,6 +1,7 @@
 // Three real agents with the bundled model over three ranks: loaded, asked, and recovered after
 // each loss.
 
+#include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
