@@ -44,16 +44,8 @@ std::vector<v1::GenerateRequest> RequestsOfAllKinds() {
 }
 
 std::vector<std::vector<int32_t>> AnswersOf(Gang& gang, bool at_once) {
-  const std::vector<v1::GenerateRequest> requests = RequestsOfAllKinds();
-  std::vector<Answer> got(requests.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto ask = [&, i] { got[i] = Ask(gang.stub(), requests[i]); };
-    at_once ? void(threads.emplace_back(ask)) : ask();
-  }
-  for (std::thread& thread : threads) thread.join();
   std::vector<std::vector<int32_t>> tokens;
-  for (const Answer& answer : got) {
+  for (const Answer& answer : AskAll(gang.stub(), RequestsOfAllKinds(), at_once)) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_FALSE(answer.tokens.empty());
     tokens.push_back(answer.tokens);

@@ -85,14 +85,9 @@ std::vector<std::vector<int32_t>> AnswersOf(GangShape shape, uint32_t ranks, con
   if (!asking.drafts) specs[0].set_draft_tokens_max(0);
   Gang gang(specs);
   EXPECT_TRUE(gang.WaitUntilReady());
-  std::vector<Answer> got(requests.size());
+  std::vector<Answer> got;
   for (uint32_t round = 0; round < asking.rounds; ++round) {
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const auto ask = [&, i] { got[i] = Ask(gang.stub(), requests[i]); };
-      asking.at_once ? void(threads.emplace_back(ask)) : ask();
-    }
-    for (std::thread& thread : threads) thread.join();
+    got = AskAll(gang.stub(), requests, asking.at_once);
   }
   std::vector<std::vector<int32_t>> tokens;
   uint32_t cached = 0;

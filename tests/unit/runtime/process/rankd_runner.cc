@@ -236,6 +236,18 @@ Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request) {
   return answer;
 }
 
+std::vector<Answer> AskAll(v1::RankService::Stub& stub,
+                           const std::vector<v1::GenerateRequest>& requests, bool at_once) {
+  std::vector<Answer> answers(requests.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto ask = [&, i] { answers[i] = Ask(stub, requests[i]); };
+    at_once ? void(threads.emplace_back(ask)) : ask();
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
 v1::RankStatus StatusOf(v1::RankService::Stub& stub) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));

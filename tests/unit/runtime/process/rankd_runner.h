@@ -90,6 +90,9 @@ struct Answer {
   grpc::Status status;
 };
 Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request);
+// One answer for each, in their order: asked all at once, or each behind the one before.
+std::vector<Answer> AskAll(v1::RankService::Stub& stub,
+                           const std::vector<v1::GenerateRequest>& requests, bool at_once);
 // What a rank tells of itself now; empty when it does not answer.
 v1::RankStatus StatusOf(v1::RankService::Stub& stub);
 // Waits until each rank has so many KV blocks on disk; false when that takes too long.

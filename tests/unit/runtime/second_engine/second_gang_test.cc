@@ -68,13 +68,7 @@ std::vector<v1::GenerateRequest> Several() {
 
 std::vector<std::vector<int32_t>> AnswersOf(Gang& gang, bool at_once) {
   const auto requests = Several();
-  std::vector<Answer> got(requests.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto ask = [&, i] { got[i] = Ask(gang.stub(), requests[i]); };
-    at_once ? void(threads.emplace_back(ask)) : ask();
-  }
-  for (std::thread& thread : threads) thread.join();
+  const std::vector<Answer> got = AskAll(gang.stub(), requests, at_once);
   std::vector<std::vector<int32_t>> tokens;
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_TRUE(got[i].status.ok()) << got[i].status.error_message();
