@@ -157,11 +157,13 @@ mx::array MlxAttention::AttendAll(const mx::array& queries, const KvWritten& see
   const bool is_narrow = seen.keys.bits > 0;
   const float scale = is_narrow ? 1.0F : scale_;
   const mx::array scaled = is_narrow ? mx::multiply(queries, scale_number_) : queries;
-  std::vector<mx::array> given;
+  const std::vector<mx::array> each = rows.Each(scaled);
+  std::vector<mx::array> searching, given;
+  if (index.has_value()) searching = rows.Each(index->queries);
   for (const StepRows::Sequence& sequence : rows.sequences()) {
-    const mx::array own = rows.Of(sequence, scaled);
+    const mx::array& own = each[sequence.number];
     if (index.has_value()) {
-      const auto chosen = block_index_->Choose(rows.Of(sequence, index->queries),
+      const auto chosen = block_index_->Choose(searching[sequence.number],
                                                rows.Seen(index->keys, sequence), sequence.begin);
       if (chosen.has_value()) {
         given.push_back(block_index_->Attend(own, rows.Seen(seen.keys, sequence),

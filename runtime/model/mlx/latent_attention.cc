@@ -79,10 +79,10 @@ MlxSparseIndex::Rows MlxSparseIndex::Project(const mx::array& x, const mx::array
   const float scale = 1.0F / std::sqrt(static_cast<float>(heads * dim));
   const mx::array weights = mx::multiply(weights_.Apply(x), mx::array(scale, x.dtype()));
   const StepRows& rows = step.rows;
-  return {Turned(rows.Laid(wq_b_.Apply(latent), heads, dim), step),
+  return {rows.Each(Turned(rows.Laid(wq_b_.Apply(latent), heads, dim), step)),
+          rows.Each(rows.Laid(weights, heads, 1)),
           step.pools.Write(step.entry, KvSide::kValues, Turned(rows.Laid(keys, 1, dim), step),
-                           rows.written()),
-          rows.Laid(weights, heads, 1)};
+                           rows.written())};
 }
 
 mx::array MlxSparseIndex::Turned(const mx::array& laid, const MlxLatentStep& step) const {
@@ -96,10 +96,10 @@ std::optional<mx::array> MlxSparseIndex::Choose(const StepRows::Sequence& sequen
                                                 const Rows& rows, const StepRows& step) const {
   const int positions = sequence.end();
   if (positions <= traits_.top) return std::nullopt;
-  const mx::array products = mx::matmul(step.Of(sequence, rows.queries),
+  const mx::array products = mx::matmul(rows.queries[sequence.number],
                                         mx::swapaxes(step.Seen(rows.pool, sequence), -1, -2));
   const mx::array each = mx::multiply(mx::maximum(products, mx::array(0.0F, products.dtype())),
-                                      step.Of(sequence, rows.weights));
+                                      rows.weights[sequence.number]);
   const mx::array scores = mx::sum(each, 1, /*keepdims=*/true);
   const mx::array lowest(-std::numeric_limits<float>::infinity(), scores.dtype());
   const mx::array order =
@@ -189,9 +189,10 @@ mx::array MlxLatentAttention::Apply(const mx::array& x, const MlxLatentStep& ste
                                            mx::concatenate({latent, key}, -1), rows.written());
   std::optional<MlxSparseIndex::Rows> index;
   if (index_.has_value()) index = index_->Project(x, from, step);
+  const std::vector<mx::array> each_straight = rows.Each(straight), each_turned = rows.Each(turned);
   std::vector<mx::array> given;
   for (const StepRows::Sequence& sequence : rows.sequences()) {
-    const Queries own{rows.Of(sequence, straight), rows.Of(sequence, turned)};
+    const Queries own{each_straight[sequence.number], each_turned[sequence.number]};
     const KvRowsKept kept = rows.SeenAsKept(pool, sequence);
     const mx::array seen = given.empty() ? kept.Whole() : kept.Behind(given.back()).Whole();
     const auto chosen = index.has_value() ? index_->Choose(sequence, *index, rows) : std::nullopt;

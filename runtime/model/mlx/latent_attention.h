@@ -8,6 +8,7 @@
 // second for many.
 
 #include <optional>
+#include <vector>
 
 #include "mlx/mlx.h"
 #include "runtime/model/config/model_config.h"
@@ -36,9 +37,9 @@ class MlxSparseIndex {
 
   // Of all rows of a step; `latent`: what queries are made from.
   struct Rows {
-    mlx::core::array queries;  // laid out, turned
-    KvRowsKept pool;           // all keys, those of the step among them
-    mlx::core::array weights;  // laid out, [.., heads, .., 1]
+    // By sequence, as StepRows::Each has them; queries are turned.
+    std::vector<mlx::core::array> queries, weights;
+    KvRowsKept pool;  // all keys, those of the step among them
   };
   Rows Project(const mlx::core::array& x, const mlx::core::array& latent,
                const MlxLatentStep& step) const;

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kTokens = int{kBlockTokens};
 
-int PlaceOf(std::span<const int32_t> table, int position) {
-  return table[static_cast<size_t>(position / kTokens)] * kTokens + position % kTokens;
-}
-
 // Whether positions [0, end) follow one another.
 bool IsOneRun(std::span<const int32_t> table, int end) {
   const int blocks = BlocksFor(end);
@@ -34,21 +30,23 @@ mx::array Numbers(const std::vector<int32_t>& numbers) {
 StepRows::StepRows(const ForwardStep& step, const SlotTables& tables) : offsets_(mx::array(0)) {
   std::vector<int32_t> offsets, places;
   for (const Segment& segment : step.segments) {
-    Sequence sequence{sequences_.size(), rows_, static_cast<int>(segment.begin),
+    Sequence sequence{sequences_.size(), segment.slot, rows_, static_cast<int>(segment.begin),
                       static_cast<int>(segment.tokens.size())};
-    const std::span<const int32_t> table = tables.Table(segment.slot);
+    const std::span<const int32_t> table = sequence.table = tables.Table(segment.slot);
     const int end = sequence.end();
     MACRAME_CHECK(static_cast<size_t>(BlocksFor(end)) <= table.size())
         << end << " positions in " << table.size() << " blocks";
     for (int position = sequence.begin; position < end; ++position) {
       offsets.push_back(position);
-      places.push_back(PlaceOf(table, position));
+      places.push_back(PlaceOf(sequence, position));
     }
     if (IsOneRun(table, end)) {
       sequence.first = table[0] * kTokens;
     } else {
       std::vector<int32_t> each;
-      for (int position = 0; position < end; ++position) each.push_back(PlaceOf(table, position));
+      for (int position = 0; position < end; ++position) {
+        each.push_back(PlaceOf(sequence, position));
+      }
       sequence.each = Numbers(each);
     }
     rows_ += sequence.count;
@@ -75,21 +73,66 @@ mx::array StepRows::Flat(const mx::array& laid) const {
   return mx::reshape(mx::swapaxes(laid, 1, 2), {rows_, width});
 }
 
-mx::array StepRows::Of(const Sequence& sequence, const mx::array& laid) const {
-  if (sequences_.size() == 1) return laid;
-  const mx::array own = mx::slice(laid, {sequence.row, 0, 0, 0},
-                                  {sequence.row + sequence.count, laid.shape(1), 1, laid.shape(3)});
-  return sequence.count == 1 ? own : mx::swapaxes(own, 0, 2);
+std::vector<mx::array> StepRows::Each(const mx::array& laid) const {
+  if (sequences_.size() == 1) return {laid};
+  mx::Shape begins;  // of all but the first
+  for (size_t i = 1; i < sequences_.size(); ++i) begins.push_back(sequences_[i].row);
+  std::vector<mx::array> each = mx::split(laid, begins, 0);
+  for (const Sequence& sequence : sequences_) {
+    mx::array& own = each[sequence.number];
+    if (sequence.count > 1) own = mx::swapaxes(own, 0, 2);
+  }
+  return each;
 }
 
-mx::array StepRows::Joined(const std::vector<mx::array>& given) const {
+mx::array StepRows::Together(const std::vector<mx::array>& given) const {
+  if (given.size() == 1) return given[0];
   std::vector<mx::array> rows;
-  for (size_t i = 0; i < given.size(); ++i) {
-    const mx::array& own = given[i];
-    const int count = sequences_[i].count, width = own.shape(1) * own.shape(3);
-    rows.push_back(mx::reshape(count == 1 ? own : mx::swapaxes(own, 1, 2), {count, width}));
+  for (const Sequence& sequence : sequences_) {
+    const mx::array& own = given[sequence.number];
+    rows.push_back(sequence.count == 1 ? own : mx::swapaxes(own, 0, 2));
   }
-  return rows.size() == 1 ? rows[0] : mx::concatenate(rows, 0);
+  return mx::concatenate(rows, 0);
+}
+
+int StepRows::PlaceOf(const Sequence& sequence, int position) {
+  return sequence.table[static_cast<size_t>(position / kTokens)] * kTokens + position % kTokens;
+}
+
+mx::array StepRows::LastOfGroups(const KvRowsKept& pool, const Sequence& sequence, int size) const {
+  KvRowsKept last{LastOf(pool.numbers, sequence, size)};
+  if (pool.bits > 0) {
+    last.scales = LastOf(*pool.scales, sequence, size);
+    last.biases = LastOf(*pool.biases, sequence, size);
+    last.group = pool.group;
+    last.bits = pool.bits;
+  }
+  return last.Whole();
+}
+
+mx::array StepRows::LastOfSome(const KvRowsKept& pool, const Sequence& sequence, int size,
+                               const mx::array& groups) const {
+  const mx::array last = mx::add(mx::multiply(groups, mx::array(size, mx::int32)),
+                                 mx::array(size - 1 + sequence.first.value_or(0), mx::int32));
+  const mx::array places = sequence.each.has_value() ? mx::take(*sequence.each, last) : last;
+  KvRowsKept some{mx::take(pool.numbers, places, 2)};
+  if (pool.bits > 0) {
+    some.scales = mx::take(*pool.scales, places, 2);
+    some.biases = mx::take(*pool.biases, places, 2);
+    some.group = pool.group;
+    some.bits = pool.bits;
+  }
+  return some.Whole();
+}
+
+mx::array StepRows::LastOf(const mx::array& pool, const Sequence& sequence, int size) const {
+  const int end = sequence.end() / size * size;
+  if (sequence.each.has_value()) {
+    return mx::take(pool, mx::slice(*sequence.each, {std::min(size - 1, end)}, {end}, {size}), 2);
+  }
+  const int first = *sequence.first;
+  return mx::slice(pool, {0, 0, first + std::min(size - 1, end), 0},
+                   {1, pool.shape(1), first + end, pool.shape(3)}, {1, 1, size, 1});
 }
 
 KvRowsKept StepRows::SeenAsKept(const KvRowsKept& pool, const Sequence& sequence, int from) const {

@@ -26,6 +26,7 @@ class StepRows {
   // A segment of the step.
   struct Sequence {
     size_t number = 0;
+    uint32_t slot = 0;
     int row = 0;  // of the step's rows, its first
     int begin = 0;
     int count = 0;
@@ -34,6 +35,7 @@ class StepRows {
     std::optional<int> first{};
     // int32 [end]: each one's, for a gather.
     std::optional<mlx::core::array> each{};
+    std::span<const int32_t> table{};  // of its blocks
   };
 
   StepRows(const ForwardStep& step, const SlotTables& tables);
@@ -46,10 +48,14 @@ class StepRows {
   mlx::core::array Laid(const mlx::core::array& x, int heads, int dim) const;
   // Back to [rows, heads x dim].
   mlx::core::array Flat(const mlx::core::array& laid) const;
-  // Of one sequence, [1, heads, count, dim].
-  mlx::core::array Of(const Sequence& sequence, const mlx::core::array& laid) const;
-  // What all sequences give, [1, heads, count, dim] each, as [rows, heads x dim].
-  mlx::core::array Joined(const std::vector<mlx::core::array>& given) const;
+  // Of each sequence, [1, heads, count, dim].
+  std::vector<mlx::core::array> Each(const mlx::core::array& laid) const;
+  // What all sequences give, [1, heads, count, dim] each, laid out.
+  mlx::core::array Together(const std::vector<mlx::core::array>& given) const;
+  // The same as [rows, heads x dim].
+  mlx::core::array Joined(const std::vector<mlx::core::array>& given) const {
+    return Flat(Together(given));
+  }
 
   // int32 positions for mx::fast::rope over what is laid out.
   const mlx::core::array& offsets() const { return offsets_; }
@@ -59,7 +65,14 @@ class StepRows {
   mlx::core::array Seen(const KvRowsKept& pool, const Sequence& sequence, int from = 0) const {
     return SeenAsKept(pool, sequence, from).Whole();
   }
-  // The same, narrow where the pool is.
+  // Of each whole group of `size` positions the last one's, [1, heads, groups, width].
+  mlx::core::array LastOfGroups(const KvRowsKept& pool, const Sequence& sequence, int size) const;
+  // Of some of them, int32 [count] numbers of groups: [1, heads, count, width].
+  mlx::core::array LastOfSome(const KvRowsKept& pool, const Sequence& sequence, int size,
+                              const mlx::core::array& groups) const;
+  // Where a position of a sequence stands in the pools.
+  static int PlaceOf(const Sequence& sequence, int position);
+  // The same as Seen, narrow where the pool is.
   KvRowsKept SeenAsKept(const KvRowsKept& pool, const Sequence& sequence, int from = 0) const;
 
   // How one sequence's queries see the keys of positions [from, end).
@@ -73,6 +86,7 @@ class StepRows {
 
  private:
   mlx::core::array SeenOf(const mlx::core::array& pool, const Sequence& sequence, int from) const;
+  mlx::core::array LastOf(const mlx::core::array& pool, const Sequence& sequence, int size) const;
   const mlx::core::array& WindowMask(int count, int before, int window) const;
 
   int rows_ = 0;
