@@ -26,20 +26,6 @@
 
 namespace macrame::runtime::engine {
 
-// Which of its layers' entries a rank keeps. Pure.
-struct EntryPlaces {
-  EntryPlaces(const ModelConfig& config, const ShardPlace& place);
-  // Of each layer of the place: among the kept ones that it looks at; -1: the window alone.
-  std::vector<int> of_layer;
-  int count = 0;
-  // Whether the first ones are those that a stage before makes, and by which ratio.
-  bool first_is_handed = false;
-  int handed_ratio = 0;
-};
-
-// Layers of the place that pool several positions into an entry.
-int PoolingLayersOf(const ModelConfig& config, const ShardPlace& place);
-
 // What all layers share: the memory of a step, and what its rows look at.
 class CompressedWork {
  public:

@@ -32,6 +32,7 @@
 #include "runtime/model/cpu/recurrent.h"
 #include "runtime/model/cpu/streams.h"
 #include "runtime/model/cuts/carried.h"
+#include "runtime/model/cuts/entry_places.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/rank_sums.h"
 #include "runtime/model/step/slot_states.h"

@@ -56,7 +56,7 @@ TEST(OpenGroupsTest, GoesOnAndBackAsFarAsIsKept) {
   }
   EXPECT_THAT(Refusal(groups, {{}, {Part(4, 68, 1)}}),
               AllOf(HasSubstr("slot 4"), HasSubstr("goes back from 101 to 68, more than " +
-                                                   std::to_string(OpenGroups::kBackMax))));
+                                                   std::to_string(OpenPositions::kBackMax))));
   // Drafts that were wrong count as far as they were run.
   Take(groups, {{}, {Part(4, 90, 4)}});
   EXPECT_NE(Refusal(groups, {{}, {Part(4, 68, 1)}}), "");
