@@ -128,15 +128,17 @@ mx::array RankExchange::ReceiveStates(int rows) {
   const int from = rank() - place_.tp;
   const CarriedRow row = CarriedInto(config_, place_.layer_begin);
   const mx::Dtype type = TypeOf(row);
+  // What is float32 on its way stays so: numbers of entries have no place in 16 bits.
+  const mx::Dtype taken = row.as_float32 ? mx::float32 : activation_type_;
   const mx::Shape shape{rows, row.width};
   if (!direct()) {
-    return mx::astype(mx::distributed::recv(shape, type, from, link_.group()), activation_type_);
+    return mx::astype(mx::distributed::recv(shape, type, from, link_.group()), taken);
   }
   const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(row.width) * type.size();
   mx::array states(mx::allocator::malloc(bytes), shape, type);
   auto* data = reinterpret_cast<std::byte*>(states.data<char>());
   Must(link_.own_group()->group().ReceiveFrom({data, bytes}, from));
-  return mx::astype(states, activation_type_);
+  return mx::astype(states, taken);
 }
 
 void RankExchange::ConfirmStep() {
