@@ -263,9 +263,10 @@ uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const S
       3 * cut.inner;
   // What comes from other ranks and goes to them, in their type and in ours; sines and cosines.
   if (kind == ComputeKind::kCpu) per_position += 4ULL * model.hidden_size() + model.head_dim();
-  // Residual streams: as they come and go, between the halves of a layer, and normed.
+  // Residual streams, in float32: as they come and go, between the halves of a layer, and normed.
   if (model.residual_streams() > 1) {
-    per_position += 4ULL * model.residual_streams() * model.hidden_size();
+    per_position += 4ULL * model.residual_streams() * model.hidden_size() * kFloat32Bytes /
+                    ComputeElementBytes(model, kind);
   }
   uint64_t bytes =
       SaturatingMultiply(SaturatingMultiply(per_position, rows), ComputeElementBytes(model, kind));

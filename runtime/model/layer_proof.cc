@@ -88,6 +88,33 @@ bool IsTurnedOver(const ProofRun& run) {
   return false;
 }
 
+namespace {
+
+// The first `count` numbers, then -1.
+void WriteList(const CarriedRow::Part& part, int count, float* row) {
+  for (int i = 0; i < part.size; ++i) {
+    row[part.begin + i] = i < count ? static_cast<float>(i) : -1.0F;
+  }
+}
+
+// Which entries are looked at: all that a row sees.
+void WriteEntryLists(const ProofRun& run, std::vector<float>& states) {
+  const CarriedRow carried = CarriedInto(run.config, run.place.layer_begin);
+  const CompressTraits& traits = run.config.compress;
+  if (carried.chosen.size == 0 && carried.candidates.size == 0) return;
+  const int ratio = traits.ratios[static_cast<size_t>(run.place.layer_begin)];
+  for (int position = 0; position < kProofRows; ++position) {
+    float* row = states.data() + static_cast<ptrdiff_t>(position) * carried.width;
+    const int seen = ratio == 0 ? 0 : (position + 1) / ratio;
+    WriteList(carried.chosen, seen, row);
+    if (carried.candidates.size == 0) continue;
+    WriteList(carried.candidates, (seen + traits.candidate_block - 1) / traits.candidate_block,
+              row);
+  }
+}
+
+}  // namespace
+
 // Numbers in [-1, 1) from a linear congruential generator (Knuth's MMIX).
 std::vector<float> MadeUpStates(const ProofRun& run) {
   const int width = CarriedInto(run.config, run.place.layer_begin).width;
@@ -97,6 +124,7 @@ std::vector<float> MadeUpStates(const ProofRun& run) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     value = static_cast<float>(static_cast<double>(state >> 40) / (1 << 23) - 1.0);
   }
+  WriteEntryLists(run, states);
   return states;
 }
 
@@ -113,7 +141,9 @@ absl::StatusOr<std::vector<float>> RunLayer(const ProofRun& run, RankSums& sums,
   options.threads = run.threads;
   options.kv_bits = run.kv_bits;
   const auto stack = LoadLayerStack(run.config, run.place, loader, sums, options);
-  const int width = CarriedInto(run.config, run.place.layer_begin).width;
+  const CarriedRow carried = CarriedInto(run.config, run.place.layer_begin);
+  const int width = carried.width;
+  const mx::Dtype type = carried.as_float32 ? mx::float32 : stack->activation_type();
   const int hidden_given = CarriedInto(run.config, run.place.layer_end).hidden;
   std::vector<float> given;
   int begin = 0;
@@ -125,8 +155,7 @@ absl::StatusOr<std::vector<float>> RunLayer(const ProofRun& run, RankSums& sums,
     const absl::Status begun = stack->Begin(step);
     if (!begun.ok()) return begun;
     const float* from = states.data() + static_cast<ptrdiff_t>(begin) * width;
-    const mx::array hidden =
-        mx::astype(mx::array(from, {rows, width}, mx::float32), stack->activation_type());
+    const mx::array hidden = mx::astype(mx::array(from, {rows, width}, mx::float32), type);
     // What is handed on besides hidden states is what came, or has been summed over the ranks.
     const mx::array out = mx::contiguous(
         mx::astype(mx::slice(stack->Run(hidden, step), {0, 0}, {rows, hidden_given}), mx::float32));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -378,8 +379,10 @@ uint32_t CompressedWidth(const engine::ModelConfig& config) {
   const auto makers = std::count(makes.begin(), makes.end(), true);
   const int64_t entry = int64_t{config.head_dim} + config.compress.index_dim;
   const int64_t entries = makers == 0 ? 0 : (makers + 1) * entry;
-  return static_cast<uint32_t>(config.head_dim +
-                               (entries + config.layer_count - 1) / config.layer_count);
+  const int64_t width = config.head_dim + (entries + config.layer_count - 1) / config.layer_count;
+  // Its parts have groups of dimensions, as narrow keys need them; so has the whole then.
+  const int64_t group = std::gcd(config.head_dim, 64);
+  return static_cast<uint32_t>((width + group - 1) / group * group);
 }
 
 // Of the keys by which blocks of positions are chosen: a layer's, on average over all of them.
@@ -431,7 +434,7 @@ absl::Status ServedByNone(const absl::Status& own, const std::string& type,
   if (reason.code() != reasons::kModelArchitectureUnknown) return own;
   std::string message = reason.message();
   const auto known = engine::KnownFamilies();
-  // Else it is one that rankd computes on CPUs alone.
+  // Else the text that a known one stands around is not.
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     absl::StrAppend(&message, " is not known; known are ", Architectures());
   }
@@ -498,7 +501,7 @@ absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder
 std::span<const std::string_view> KnownArchitectures() { return engine::KnownFamilies(); }
 
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
-                                                   const SecondEngine& second, bool on_gpu) {
+                                                   const SecondEngine& second) {
   std::error_code error;
   if (absl::EndsWithIgnoreCase(folder, ".gguf") && fs::is_regular_file(folder, error)) {
     return AskForImport(absl::StrCat(folder, " is a GGUF file, not a model's folder"), folder);
@@ -520,8 +523,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   const auto text = ReadConfig(folder);
   if (!text.ok()) return text.status();
   auto config = engine::ParseModelConfig(*text, folder);
-  absl::Status own = config.status();
-  if (own.ok()) own = engine::CheckDevice(*config, folder, on_gpu);
+  const absl::Status own = config.status();
   if (!own.ok()) {
     auto described = DescribeForSecond(folder, *text, own, second);
     if (!described.ok()) return described;

@@ -10,8 +10,7 @@
 //   MODEL_FILE_MISSING           no weights at all, or a shard that the index names
 //   MODEL_FILE_BROKEN            a header that is cut short or lies, an index that is not JSON
 //   MODEL_CONFIG_INVALID         config.json missing, malformed, or contradicting the tensors
-//   MODEL_ARCHITECTURE_UNKNOWN   says which are known, or that rankd computes it on CPUs alone, and
-//                                what of the second engine
+//   MODEL_ARCHITECTURE_UNKNOWN   says which are known, and what of the second engine
 //   MODEL_FORMAT_UNSUPPORTED     says what was found instead: .gguf, .bin, GPTQ, AWQ, NVFP4, …
 
 #include <span>
@@ -24,13 +23,6 @@
 
 namespace macrame::runtime {
 
-// Of rankd on this machine: on Macs MLX has Metal.
-#ifdef __APPLE__
-inline constexpr bool kComputesOnGpu = true;
-#else
-inline constexpr bool kComputesOnGpu = false;
-#endif
-
 // `folder` holds config.json and the weights. `name` of the result is the folder's name; whoever
 // knows a better one (ModelFolders does) sets it. `path` is `folder`.
 //
@@ -39,11 +31,9 @@ inline constexpr bool kComputesOnGpu = false;
 // table of tensors, and a few bytes of some of them, in hex, first 32 digits.
 //
 // A model of an architecture that rankd does not know is described for mlx-lm (`engine`, `splits`)
-// where `second` has it; so is one that rankd computes on CPUs alone, where `on_gpu` says that it
-// would compute on a GPU.
+// where `second` has it.
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
-                                                   const SecondEngine& second = {},
-                                                   bool on_gpu = kComputesOnGpu);
+                                                   const SecondEngine& second = {});
 
 // As config.json's "model_type" spells them.
 std::span<const std::string_view> KnownArchitectures();

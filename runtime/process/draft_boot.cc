@@ -96,8 +96,6 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, EngineDevice
   draft.files = *std::move(files);
   const absl::Status good = CheckWeights(draft.config, WholePlace(draft.config), *draft.files);
   if (!good.ok()) return good;
-  const absl::Status runs = CheckDevice(draft.config, folder, UsesMlxGraph(device));
-  if (!runs.ok()) return runs;
   draft.token_end = std::min(vocab_size, draft.config.vocab_size);
   if (text == nullptr) return draft;
   const auto tokenizer = text::Tokenizer::Load(folder);

@@ -317,8 +317,6 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   if (!config.ok()) return config.status();
   rank->config = *std::move(config);
   rank->device = device;
-  status = CheckDevice(rank->config, spec.model().path(), on_gpu);
-  if (!status.ok()) return status;
   if (!rank->config.has_state()) {
     spec.clear_state_snapshots();
   } else if (spec.state_snapshots() == 0) {

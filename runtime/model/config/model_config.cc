@@ -2,9 +2,6 @@
 
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
-#include "proto/reasons.h"
-
 namespace macrame::runtime::engine {
 
 HeadTraits ModelConfig::HeadsOf(int layer) const {
@@ -30,18 +27,6 @@ int CompressTraits::SourceOf(int layer) const {
 QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   const auto found = quantization_overrides.find(std::string(module));
   return found == quantization_overrides.end() ? quantization : found->second;
-}
-
-absl::Status CheckDevice(const ModelConfig& config, const std::string& folder, bool on_gpu) {
-  if (!on_gpu || !config.has_streams()) return absl::OkStatus();
-  v1::Reason reason = MakeReason(
-      reasons::kModelArchitectureUnknown,
-      absl::StrCat(folder, ": architecture '", config.architecture,
-                   "' is computed by rankd on CPUs alone, and this machine computes on its GPU"));
-  reason.set_remedy(
-      "load it on nodes without a GPU, or through mlx-lm: install that on the node that plans and "
-      "restart its agent");
-  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
 
 }  // namespace macrame::runtime::engine

@@ -91,6 +91,7 @@ struct ExpertTraits {
   // one that every token takes.
   float gate_limit = 0.0F;
   double score_divisor = 1.0;     // of the router's numbers
+  bool exact_router = false;      // its numbers are float32 on every device
   bool published_as_fp4 = false;  // beside other weights in 8-bit floats
 };
 
@@ -340,8 +341,5 @@ struct ModelConfig {
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;
 };
-
-// MODEL_ARCHITECTURE_UNKNOWN of models that are computed on CPUs alone, where `on_gpu`.
-absl::Status CheckDevice(const ModelConfig& config, const std::string& folder, bool on_gpu);
 
 }  // namespace macrame::runtime::engine

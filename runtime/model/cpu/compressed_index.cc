@@ -42,7 +42,7 @@ void EntryChoice::Lists::Set(size_t row, std::span<const int32_t> from) {
 }
 
 void EntryChoice::Lists::Read(size_t row, const float* from) {
-  // What a split's proof makes up is no list: numbers that don't rise end it.
+  // Numbers that don't rise end it.
   int32_t last = -1;
   size_t& count = counts[row] = 0;
   while (count < width && from[count] > static_cast<float>(last)) {

@@ -196,6 +196,7 @@ void ReadRouter(const json& config, ModelConfig& out) {
   experts.module = "mlp";
   experts.score_bias = "gate.e_score_correction_bias";
   experts.published_as_fp4 = true;
+  experts.exact_router = true;
   const int shared = ReadInt(config, "n_shared_experts", 1, 0);
   if (shared != 1) {
     Unsupported(absl::StrCat("'n_shared_experts' ", shared, " of deepseek_v41; 1 is implemented"));

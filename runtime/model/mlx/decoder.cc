@@ -16,6 +16,7 @@ namespace {
 // Of the layers whose keys and values a place keeps, those of which this rank has heads.
 std::vector<int> KvLayersWithHeads(const ModelConfig& config, const ShardPlace& place) {
   std::vector<int> layers = KvLayersOf(config, place);
+  if (config.has_compression()) return layers;  // ranks without heads make entries too
   std::erase_if(layers,
                 [&](int layer) { return KvHeadsOf(config, layer, place.slices()).size() == 0; });
   return layers;
@@ -46,7 +47,10 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       in_(CarriedInto(config, place.layer_begin)),
       out_(CarriedInto(config, place.layer_end)),
       kv_layers_(KvLayersWithHeads(config, place)),
-      pools_(static_cast<int>(kv_layers_.size() + IndexedWithHeads(config, place)),
+      entry_places_(config, place),
+      open_groups_(static_cast<size_t>(PoolingLayersOf(config, place))),
+      pools_(static_cast<int>(kv_layers_.size() + IndexedWithHeads(config, place)) +
+                 entry_places_.count,
              options.blocks_total, options.kv_bits),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       rope_(config.rope,
@@ -57,7 +61,10 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       local_rope_(config.local_rope.has_value()
                       ? std::optional<MlxRope>(std::in_place, *config.local_rope, config.head_dim,
                                                options.context_length)
-                      : std::nullopt) {
+                      : std::nullopt),
+      stream_work_(config.has_streams()
+                       ? std::optional<MlxStreamWork>(std::in_place, config, loader.device())
+                       : std::nullopt) {
   if (place.embeds) {
     embedding_.emplace(loader.LoadLinear(EmbeddingNeed(config, place)));
     if (const auto needs = InputNeedsOf(config, place)) inputs_.emplace(*needs, config, loader);
@@ -120,6 +127,10 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
     if (!needs.recurrent.has_value()) return std::nullopt;
     return MlxRecurrent(config, place, *needs.recurrent, loader);
   };
+  const auto load_mix = [&](const std::optional<StreamNeeds>& own) -> std::optional<MlxStreamMix> {
+    if (!own.has_value()) return std::nullopt;
+    return MlxStreamMix(*own, config.streams, loader);
+  };
   const auto load_input = [&]() -> std::optional<MlxLayerInput> {
     if (!needs.input.has_value()) return std::nullopt;
     return MlxLayerInput(*needs.input, config, loader);
@@ -127,6 +138,7 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
   return Layer{LoadAttention(layer, needs, loader),
                load_latent(),
                load_recurrent(),
+               LoadCompressed(layer, needs, loader),
                load(needs.o),
                load_feed(),
                LoadBeside(needs, loader),
@@ -136,9 +148,24 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
                loader.LoadVector(needs.feed_norm),
                loader.LoadVector(needs.feed_out_norm),
                loader.LoadVector(needs.scalar),
+               load_mix(needs.attention_streams),
+               load_mix(needs.feed_streams),
                layer,
                KvIndexOf(config.KvSourceOf(layer)),
                out_.KvOf(layer) != nullptr};
+}
+
+std::optional<MlxCompressedAttention> Decoder::LoadCompressed(int layer, const LayerNeeds& needs,
+                                                              WeightLoader& loader) const {
+  if (!needs.compressed.has_value()) return std::nullopt;
+  const bool is_local =
+      config_.rope_uses[static_cast<size_t>(layer)] == RopeUse::kLocal && local_rope_.has_value();
+  const ShardPlace before{.layer_begin = place_.layer_begin, .layer_end = layer};
+  const CompressedPlaces places{
+      KvIndexOf(layer), entry_places_.of_layer[static_cast<size_t>(layer - place_.layer_begin)],
+      static_cast<size_t>(PoolingLayersOf(config_, before))};
+  return MlxCompressedAttention(config_, place_, layer, *needs.compressed, needs.sinks, loader,
+                                is_local ? *local_rope_ : rope_, places);
 }
 
 std::optional<MlxAttention> Decoder::LoadAttention(int layer, const LayerNeeds& needs,
@@ -154,10 +181,11 @@ std::optional<MlxAttention> Decoder::LoadAttention(int layer, const LayerNeeds& 
 }
 
 absl::Status Decoder::Begin(const ForwardStep& step) {
-  absl::Status good = config_.has_state() ? slot_states_.Check(step) : absl::OkStatus();
+  absl::Status good = config_.has_state() ? slot_states_.Check(step) : open_groups_.Check(step);
   if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
   if (!good.ok()) return good;
   pools_.Copy(step.copies);
+  open_groups_.Apply(step);
   if (!config_.has_state()) return good;
   states_.Close(step, slot_states_);
   slot_states_.Apply(step);
@@ -216,6 +244,7 @@ mx::array Decoder::EmbedBy(const LookUp& look_up) {
   if (config_.embedding_scale != 1.0F) {
     hidden = mx::multiply(hidden, mx::array(config_.embedding_scale, hidden.dtype()));
   }
+  if (config_.has_streams()) return MlxStreams::Embedded(config_.streams, hidden);
   if (!inputs_.has_value()) return hidden;
   mx::array own = look_up(inputs_->table(), in_.width - in_.hidden);
   // Every rank takes part in the two sums one after the other.
@@ -234,7 +263,12 @@ mx::array Decoder::RowsOf(const Layer& layer, const KvOfStep& own, const StepRow
   return mx::concatenate({whole(own.keys), whole(own.values)}, -1);
 }
 
-void Decoder::TakeCarried(const mx::array& given, AttentionStep& step) {
+void Decoder::TakeCarried(const mx::array& given, Shared& shared) {
+  if (stream_work_.has_value()) {
+    shared.streams.emplace(*stream_work_, given);
+    shared.entries.Take(given, in_);
+  }
+  AttentionStep& step = shared.attention;
   const StepRows& rows = step.rows;
   for (const CarriedRow::Kv& kv : in_.kv) {
     const int index = KvIndexOf(kv.layer);
@@ -262,7 +296,12 @@ std::optional<mx::array> Decoder::QueryScales(const ForwardStep& step, const Ste
   return rows.Laid(mx::array(scales.data(), {rows.rows(), 1}), 1, 1);
 }
 
-mx::array Decoder::HandOn(const mx::array& given, const mx::array& hidden) const {
+mx::array Decoder::HandOn(const mx::array& given, const mx::array& hidden, Shared& shared) const {
+  if (shared.streams.has_value()) {
+    std::vector<mx::array> parts{shared.streams->Carried()};
+    shared.entries.Put(out_, parts);
+    return parts.size() == 1 ? parts[0] : mx::concatenate(parts, -1);
+  }
   if (out_.width == out_.hidden) return hidden;
   const int rows = hidden.shape(0);
   std::vector<mx::array> parts{hidden}, own;
@@ -320,12 +359,25 @@ mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::arra
   return mx::multiply(whole, mx::array(config_.residual_scale, whole.dtype()));
 }
 
-mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, AttentionStep& shared,
-                             size_t& recurring) {
-  const mx::array in = Normed(hidden, layer.attention_norm);
-  if (layer.recurrent.has_value()) return Recur(layer, recurring++, in);
+mx::array Decoder::Read(const std::optional<MlxStreamMix>& mix, const mx::array& hidden,
+                        Shared& shared) const {
+  return mix.has_value() ? mx::astype(shared.streams->Begin(*mix), activation_type_) : hidden;
+}
+
+mx::array Decoder::Added(const mx::array& hidden, const mx::array& given, Shared& shared) const {
+  if (!shared.streams.has_value()) return mx::add(hidden, given);
+  shared.streams->End(given);
+  return hidden;
+}
+
+mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, Shared& shared) {
+  const mx::array in = Normed(Read(layer.attention_mix, hidden, shared), layer.attention_norm);
+  if (layer.recurrent.has_value()) return Recur(layer, shared.recurring++, in);
+  if (layer.compressed.has_value()) {
+    return layer.o->Apply(layer.compressed->Apply(in, shared.entries, open_groups_));
+  }
   const bool has_heads = KvHeadsOf(config_, layer.number, place_.slices()).size() > 0;
-  return has_heads ? Attend(layer, in, shared) : AttendToNothing(layer, in);
+  return has_heads ? Attend(layer, in, shared.attention) : AttendToNothing(layer, in);
 }
 
 mx::array Decoder::SecondHalf(const Layer& layer, const mx::array& hidden) const {
@@ -347,17 +399,20 @@ mx::array Decoder::SecondHalf(const Layer& layer, const mx::array& hidden) const
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   mx::array hidden = in_.width == in_.hidden ? given : Columns(given, 0, in_.hidden);
   const StepRows rows(step, tables_);
-  AttentionStep shared{rows, pools_, {}, QueryScales(step, rows)};
-  shared.written.resize(kv_layers_.size());
+  Shared shared{{rows, pools_, {}, QueryScales(step, rows)},
+                {config_, entry_places_, rows, pools_, static_cast<int>(kv_layers_.size()),
+                 activation_type_}};
+  shared.attention.written.resize(kv_layers_.size());
   read_kv_.clear();
   TakeCarried(given, shared);
-  size_t recurring = 0;
   for (const Layer& layer : layers_) {
     if (layer.o.has_value()) {
-      const mx::array mixed = FirstHalf(layer, hidden, shared, recurring);
-      hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
+      const mx::array mixed = FirstHalf(layer, hidden, shared);
+      hidden = Added(hidden, Joined(mixed, layer.attention_out_norm), shared);
     }
-    if (layer.feed.has_value()) hidden = mx::add(hidden, SecondHalf(layer, hidden));
+    if (layer.feed.has_value()) {
+      hidden = Added(hidden, SecondHalf(layer, Read(layer.feed_mix, hidden, shared)), shared);
+    }
     if (layer.input.has_value()) {
       const mx::array own = Columns(given, in_.InputBegin(layer.number), in_.input_width);
       hidden = mx::add(hidden, layer.input->Apply(hidden, own));
@@ -367,7 +422,7 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
     }
   }
   states_.End(slot_states_);
-  const mx::array out = HandOn(given, hidden);
+  const mx::array out = HandOn(given, hidden, shared);
   read_kv_.clear();
   return out;
 }
@@ -375,7 +430,11 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
 mx::array Decoder::NormRows(const mx::array& hidden, std::span<const int32_t> rows) const {
   MACRAME_CHECK(final_norm_.has_value()) << "this rank is not of the last stage";
   const mx::array index(rows.data(), {static_cast<int>(rows.size())}, mx::int32);
-  return mx::fast::rms_norm(mx::take(hidden, index, 0), final_norm_, config_.rms_norm_eps);
+  mx::array own = mx::take(hidden, index, 0);
+  if (stream_work_.has_value()) {
+    own = mx::astype(MlxStreams(*stream_work_, own).Collapsed(), activation_type_);
+  }
+  return mx::fast::rms_norm(own, final_norm_, config_.rms_norm_eps);
 }
 
 mx::array Decoder::Hidden(const mx::array& hidden, std::span<const int32_t> rows) {
@@ -396,6 +455,7 @@ mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows
 void Decoder::AppendState(std::vector<mx::array>& out) const {
   pools_.AppendPools(out);
   states_.Append(out);
+  open_groups_.Append(out);
 }
 
 }  // namespace macrame::runtime::engine

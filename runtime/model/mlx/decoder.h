@@ -17,17 +17,22 @@
 #include "runtime/kernels/token_weights.h"
 #include "runtime/model/config/model_config.h"
 #include "runtime/model/cuts/carried.h"
+#include "runtime/model/cuts/entry_places.h"
 #include "runtime/model/mlx/attention.h"
+#include "runtime/model/mlx/compressed_attention.h"
+#include "runtime/model/mlx/entry_step.h"
 #include "runtime/model/mlx/experts.h"
 #include "runtime/model/mlx/feed.h"
 #include "runtime/model/mlx/kv_pools.h"
 #include "runtime/model/mlx/latent_attention.h"
 #include "runtime/model/mlx/layer_input.h"
+#include "runtime/model/mlx/open_groups.h"
 #include "runtime/model/mlx/part_chooser.h"
 #include "runtime/model/mlx/recurrent.h"
 #include "runtime/model/mlx/recurrent_states.h"
 #include "runtime/model/mlx/rope.h"
 #include "runtime/model/mlx/step_rows.h"
+#include "runtime/model/mlx/streams.h"
 #include "runtime/model/step/layer_stack.h"
 #include "runtime/model/step/rank_sums.h"
 #include "runtime/model/step/slot_states.h"
@@ -98,6 +103,7 @@ class Decoder : public LayerStack {
     std::optional<MlxAttention> attention;
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
+    std::optional<MlxCompressedAttention> compressed;
     std::optional<Linear> o;  // unset: the layer has no first half
     std::optional<std::variant<MlxFeed, MlxExperts>> feed;
     std::optional<Beside> beside;
@@ -105,7 +111,8 @@ class Decoder : public LayerStack {
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> scalar;  // of what the layer gives
-    int number;                              // in the model
+    std::optional<MlxStreamMix> attention_mix, feed_mix;
+    int number;    // in the model
     int kv;        // of its keys and values in pools_; -1: this rank has none of them
     bool is_read;  // its keys and values are passed to the next stage
   };
@@ -121,16 +128,30 @@ class Decoder : public LayerStack {
   // Of these rows of a table [vocabulary, columns], those that this rank holds; else zeros.
   mlx::core::array OwnRows(const Linear& table, int columns, std::span<const int32_t> ids) const;
   mlx::core::array OwnRows(const Linear& table, int columns, const mlx::core::array& ids) const;
+  // What a step's layers share.
+  struct Shared {
+    AttentionStep attention;
+    EntryStep entries;
+    std::optional<MlxStreams> streams{};
+    size_t recurring = 0;  // layers with a state so far
+  };
   // What came from the stage before, and what goes to the next.
-  void TakeCarried(const mlx::core::array& given, AttentionStep& step);
-  mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
+  void TakeCarried(const mlx::core::array& given, Shared& shared);
+  mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden,
+                          Shared& shared) const;
+  std::optional<MlxCompressedAttention> LoadCompressed(int layer, const LayerNeeds& needs,
+                                                       WeightLoader& loader) const;
   // A layer's keys and values of this step, laid out, as the next stage takes them.
   mlx::core::array RowsOf(const Layer& layer, const KvOfStep& own, const StepRows& rows) const;
   // By what each row's queries are multiplied besides; unset: 1.
   std::optional<mlx::core::array> QueryScales(const ForwardStep& step, const StepRows& rows) const;
-  // What a layer's first half adds; `recurring` counts this rank's layers so far.
-  mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden,
-                             AttentionStep& shared, size_t& recurring);
+  // What half a layer reads, and the same with what it gave.
+  mlx::core::array Read(const std::optional<MlxStreamMix>& mix, const mlx::core::array& hidden,
+                        Shared& shared) const;
+  mlx::core::array Added(const mlx::core::array& hidden, const mlx::core::array& given,
+                         Shared& shared) const;
+  // What a layer's first half adds.
+  mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden, Shared& shared);
   mlx::core::array Attend(const Layer& layer, const mlx::core::array& x, AttentionStep& step);
   mlx::core::array AttendToNothing(const Layer& layer, const mlx::core::array& x) const;
   // What goes through the norm behind a layer's second half, and to the hidden state.
@@ -153,10 +174,13 @@ class Decoder : public LayerStack {
   MlxStates states_;
   const CarriedRow in_, out_;
   const std::vector<int> kv_layers_;  // whose keys and values are in pools_, in their order
+  const EntryPlaces entry_places_;    // of compressed entries, behind those in pools_
+  MlxOpenGroups open_groups_;
   KvPools pools_;
   const std::string rope_layout_;
   const MlxRope rope_;
   const std::optional<MlxRope> local_rope_;
+  const std::optional<MlxStreamWork> stream_work_;
   std::optional<Linear> embedding_;
   std::optional<MlxLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
   std::optional<Linear> head_;            // unset when the embedding is it

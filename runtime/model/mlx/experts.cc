@@ -21,6 +21,30 @@ Arrays BiasedSigmoidScores(const Arrays& in) {
   return {scores, mx::add(scores, in[1])};
 }
 
+// The roots of ln(1 + e^logit).
+Arrays RootScores(const Arrays& in) {
+  return {mx::sqrt(mx::logaddexp(mx::astype(in[0], mx::float32), mx::array(0.0F)))};
+}
+
+Arrays BiasedRootScores(const Arrays& in) {
+  const mx::array scores = RootScores(in)[0];
+  return {scores, mx::add(scores, in[1])};
+}
+
+Fused::Function ScoreFunctionOf(const ExpertTraits& traits, bool has_bias) {
+  if (traits.scores == RouterScores::kRootSoftplus) return has_bias ? BiasedRootScores : RootScores;
+  return has_bias ? BiasedSigmoidScores : SigmoidScores;
+}
+
+// What clamps the activation of experts, and of the one that every token takes.
+const ExpertTraits* ClampOf(const ExpertTraits& traits) {
+  return traits.swiglu_limit > 0.0F || traits.gate_limit > 0.0F ? &traits : nullptr;
+}
+
+const ExpertTraits* SharedClampOf(const ModelConfig& config) {
+  return config.clamped_feeds || config.experts.gate_limit > 0.0F ? &config.experts : nullptr;
+}
+
 // Scores of the chosen experts, a number like the result, scale; and their sum, which makes them
 // shares of one whole.
 Arrays ScaledWeights(const Arrays& in) {
@@ -78,8 +102,8 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     : traits_(config.experts),
       router_(loader.LoadLinear(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
-      activation_(config, config.experts.swiglu_limit > 0.0F ? &config.experts : nullptr, loader),
-      scores_(score_bias_.has_value() ? BiasedSigmoidScores : SigmoidScores, loader.device()),
+      activation_(config, ClampOf(config.experts), loader),
+      scores_(ScoreFunctionOf(config.experts, score_bias_.has_value()), loader.device()),
       weights_(ScaledWeights, loader.device()),
       add_shared_(AddGated, loader.device()),
       zero_(0.0F, loader.activation_type()),
@@ -107,14 +131,18 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     expert_scales_ = mx::astype(*expert_scales_, loader.activation_type());
   }
   if (!needs.shared.has_value()) return;
-  shared_.emplace(Shared{MlxFeed(*needs.shared, config, loader), std::nullopt});
+  shared_.emplace(
+      Shared{MlxFeed(*needs.shared, config, loader, SharedClampOf(config)), std::nullopt});
   if (needs.shared_router.has_value()) {
     shared_->router.emplace(loader.LoadLinear(*needs.shared_router));
   }
 }
 
 MlxExperts::Scores MlxExperts::ScoresOf(const mx::array& seen) const {
-  const mx::array logits = router_.Apply(seen);
+  mx::array logits = router_.Apply(traits_.exact_router ? mx::astype(seen, mx::float32) : seen);
+  if (traits_.score_divisor != 1.0) {
+    logits = mx::divide(logits, mx::array(traits_.score_divisor, logits.dtype()));
+  }
   if (traits_.scores != RouterScores::kSoftmax) {
     const Arrays scores =
         score_bias_.has_value() ? scores_({logits, *score_bias_}) : scores_({logits});

@@ -26,9 +26,18 @@ Arrays ClampedSwiglu(const Arrays& in) {
                        mx::add(up, mx::array(1.0F, up.dtype())))};
 }
 
-Fused::Function FunctionOf(const ModelConfig& config, bool clamped) {
+// gate, up, limit: in float32 between the products, as mlx-lm has it.
+Arrays LimitedSiluGated(const Arrays& in) {
+  const mx::array limit = mx::astype(in[2], mx::float32);
+  const mx::array gate = mx::minimum(mx::astype(in[0], mx::float32), limit);
+  const mx::array up =
+      mx::maximum(mx::minimum(mx::astype(in[1], mx::float32), limit), mx::negative(limit));
+  return {mx::astype(MlxGated(Activation::kSilu, gate, up), in[1].dtype())};
+}
+
+Fused::Function FunctionOf(const ModelConfig& config, const ExpertTraits* clamped) {
   if (!config.gated_feeds) return SquaredRelu;
-  if (clamped) return ClampedSwiglu;
+  if (clamped != nullptr) return clamped->gate_limit > 0.0F ? LimitedSiluGated : ClampedSwiglu;
   return config.activation == Activation::kGeluTanh ? GeluGated : SiluGated;
 }
 
@@ -52,9 +61,12 @@ mx::array MlxGated(Activation activation, const mx::array& gate, const mx::array
 
 MlxActivation::MlxActivation(const ModelConfig& config, const ExpertTraits* clamped,
                              const WeightLoader& loader)
-    : gated_(config.gated_feeds),
-      function_(FunctionOf(config, clamped != nullptr), loader.device()) {
+    : gated_(config.gated_feeds), function_(FunctionOf(config, clamped), loader.device()) {
   if (clamped == nullptr || !gated_) return;
+  if (clamped->gate_limit > 0.0F) {
+    constants_.emplace_back(clamped->gate_limit);
+    return;
+  }
   for (const float number : {clamped->swiglu_limit, clamped->swiglu_alpha}) {
     constants_.emplace_back(number, loader.activation_type());
   }
@@ -72,12 +84,13 @@ mx::array MlxActivation::Apply(const mx::array& product) const {
   return Apply(halves[0], halves[1]);
 }
 
-MlxFeed::MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader)
+MlxFeed::MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader,
+                 const ExpertTraits* clamped)
     : joined_(loader.LoadJoined({&needs.gate, &needs.up})),
       gate_(LoadApart(needs.gate, joined_.has_value(), loader)),
       up_(LoadApart(needs.up, joined_.has_value(), loader)),
       down_(loader.LoadLinear(needs.down)),
-      activation_(config, config.clamped_feeds ? &config.experts : nullptr, loader) {}
+      activation_(config, clamped, loader) {}
 
 mx::array MlxFeed::Apply(const mx::array& x) const {
   if (joined_.has_value()) return down_.Apply(activation_.Apply(joined_->Apply(x)));

@@ -20,8 +20,9 @@ mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
                           const mlx::core::array& up);
 
 // What stands between a feed-forward's products: activation(gate) * up, or the clamped SwiGLU of
-// `clamped`, min(gate, limit) * sigmoid(alpha * that) * (clip(up, -limit, limit) + 1); without a
-// gate the square of what is above zero.
+// `clamped`, min(gate, limit) * sigmoid(alpha * that) * (clip(up, -limit, limit) + 1), or with its
+// gate_limit activation(min(gate, limit)) * clip(up, -limit, limit); without a gate the square of
+// what is above zero.
 class MlxActivation {
  public:
   // `clamped`: null where nothing is.
@@ -36,7 +37,7 @@ class MlxActivation {
  private:
   const bool gated_;
   const Fused function_;
-  // Limit and alpha of the clamped form.
+  // Limit and alpha of the clamped form, or the gate's limit.
   std::vector<mlx::core::array> constants_;
 };
 
@@ -45,7 +46,11 @@ class MlxActivation {
 // (WeightLoader::LoadJoined).
 class MlxFeed {
  public:
-  MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader);
+  MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader)
+      : MlxFeed(needs, config, loader, config.clamped_feeds ? &config.experts : nullptr) {}
+  // `clamped`: as MlxActivation has it.
+  MlxFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader,
+          const ExpertTraits* clamped);
   // x [rows, hidden] -> this rank's part of the result, of the same shape and type.
   mlx::core::array Apply(const mlx::core::array& x) const;
 

@@ -124,14 +124,27 @@ std::span<std::optional<mx::array>> KvPools::PoolsOf(int entry, KvSide side,
   return own;
 }
 
-KvRowsKept KvPools::Write(int entry, KvSide side, const mx::array& rows, const KvRows& where) {
+std::vector<mx::array> KvPools::PartsOf(const mx::array& rows) const {
   const int group = bits_ == 0 ? 0 : KvGroupOf(rows.shape(3));
-  const std::vector<mx::array> parts =
-      group == 0 ? std::vector<mx::array>{rows} : mx::quantize(rows, group, bits_);
+  if (group == 0) return {rows};
+  return mx::quantize(rows, group, bits_);
+}
+
+KvRowsKept KvPools::KeptIn(std::span<const std::optional<mx::array>> own, int width) const {
+  if (own.size() == 1) return {*own[0]};
+  return {*own[0], own[1], own[2], KvGroupOf(width), bits_};
+}
+
+KvRowsKept KvPools::Write(int entry, KvSide side, const mx::array& rows, const KvRows& where) {
+  const std::vector<mx::array> parts = PartsOf(rows);
   const auto own = PoolsOf(entry, side, parts, rows);
   for (size_t i = 0; i < own.size(); ++i) own[i] = Written(*own[i], parts[i], where);
-  if (group == 0) return {*own[0]};
-  return {*own[0], own[1], own[2], group, bits_};
+  return KeptIn(own, rows.shape(3));
+}
+
+KvRowsKept KvPools::Unwritten(int entry, KvSide side, int heads, int width, mx::Dtype type) {
+  const mx::array row = mx::zeros({1, heads, 1, width}, type);  // as a pool's are
+  return KeptIn(PoolsOf(entry, side, PartsOf(row), row), width);
 }
 
 void KvPools::Copy(std::span<const BlockCopy> copies) {

@@ -66,6 +66,8 @@ class KvPools {
   // Writes a step's rows, [1, heads, rows, width] or, with a position of each, [rows, heads, 1,
   // width]; gives the whole pool behind that. Once a step and side.
   KvRowsKept Write(int entry, KvSide side, const mlx::core::array& rows, const KvRows& where);
+  // The whole pool of an entry to which a step writes no rows, of `heads` and `width`.
+  KvRowsKept Unwritten(int entry, KvSide side, int heads, int width, mlx::core::Dtype type);
   // Before a step's writes, in this order.
   void Copy(std::span<const BlockCopy> copies);
 
@@ -81,6 +83,9 @@ class KvPools {
   std::string layout() const;
 
  private:
+  // What is kept of rows: themselves, or numbers, scales and biases.
+  std::vector<mlx::core::array> PartsOf(const mlx::core::array& rows) const;
+  KvRowsKept KeptIn(std::span<const std::optional<mlx::core::array>> own, int width) const;
   // Numbers, scales and biases of a side: as many buffers as `parts`, made at first use.
   std::span<std::optional<mlx::core::array>> PoolsOf(int entry, KvSide side,
                                                      std::span<const mlx::core::array> parts,

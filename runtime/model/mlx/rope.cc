@@ -21,11 +21,24 @@ MlxRope::MlxRope(const RopeTraits& traits, int head_dim, int context_length) : t
 }
 
 mx::array MlxRope::Turned(const mx::array& x, const mx::array& offsets, bool interleaved) const {
+  return TurnedBy(position_scale_, x, offsets, interleaved);
+}
+
+mx::array MlxRope::TailTurned(const mx::array& x, const mx::array& offsets, bool back) const {
+  const float scale = back ? -position_scale_ : position_scale_;
+  const int dim = x.shape(-1);
+  if (dim == traits_.dims) return TurnedBy(scale, x, offsets, traits_.interleaved);
+  const std::vector<mx::array> parts = mx::split(x, mx::Shape{dim - traits_.dims}, -1);
+  return mx::concatenate({parts[0], TurnedBy(scale, parts[1], offsets, traits_.interleaved)}, -1);
+}
+
+mx::array MlxRope::TurnedBy(float position_scale, const mx::array& x, const mx::array& offsets,
+                            bool interleaved) const {
   const mx::array scaled =
       magnitudes_.has_value() ? mx::multiply(x, mx::astype(*magnitudes_, x.dtype())) : x;
   const auto base =
       divisors_.has_value() ? std::nullopt : std::optional(static_cast<float>(traits_.theta));
-  return mx::fast::rope(scaled, traits_.dims, interleaved, base, position_scale_, offsets,
+  return mx::fast::rope(scaled, traits_.dims, interleaved, base, position_scale, offsets,
                         divisors_);
 }
 

@@ -20,8 +20,15 @@ class MlxRope {
   }
   mlx::core::array Turned(const mlx::core::array& x, const mlx::core::array& offsets,
                           bool interleaved) const;
+  // The last dimensions alone, as many as are turned; `back`: the other way round, as if positions
+  // were below zero.
+  mlx::core::array TailTurned(const mlx::core::array& x, const mlx::core::array& offsets,
+                              bool back = false) const;
 
  private:
+  mlx::core::array TurnedBy(float position_scale, const mlx::core::array& x,
+                            const mlx::core::array& offsets, bool interleaved) const;
+
   const RopeTraits traits_;
   float position_scale_;
   std::optional<mlx::core::array> divisors_;    // unset: theta says it

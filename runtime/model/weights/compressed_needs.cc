@@ -21,6 +21,7 @@ void AddEntries(const ModelConfig& config, int layer, const std::string& prefix,
   if (!traits.makes[at]) return;
   own.entry = {absl::StrCat(compressor, "kv_proj"), dim, hidden};
   if (traits.ratios[at] > 1) own.entry_gate = {absl::StrCat(compressor, "gate_proj"), dim, hidden};
+  own.entry.exact = own.entry_gate.exact = true;
   own.entry_norm = {absl::StrCat(compressor, "kv_norm.weight"), dim};
   own.index_key = {absl::StrCat(indexer, "k_proj"), traits.index_dim, dim};
   own.index_key_norm = {absl::StrCat(indexer, "k_norm.weight"), traits.index_dim};
@@ -53,7 +54,7 @@ StreamNeeds StreamNeedsOf(const ModelConfig& config, const std::string& prefix) 
   StreamNeeds needs{{absl::StrCat(prefix, "fn"), traits.mixes(), traits.count * config.hidden_size},
                     {absl::StrCat(prefix, "base"), traits.mixes()},
                     {absl::StrCat(prefix, "scale"), 3}};
-  needs.base.exact = needs.scale.exact = true;
+  needs.map.exact = needs.base.exact = needs.scale.exact = true;
   return needs;
 }
 

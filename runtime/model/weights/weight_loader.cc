@@ -279,9 +279,10 @@ Linear WeightLoader::LoadForKernels(const LinearNeed& need) {
   return Linear(view, owners, LoadBias(need));
 }
 
-mx::array WeightLoader::AsActivations(mx::array stored) const {
-  if (stored.dtype() == activation_type_) return stored;
-  mx::array out = mx::astype(stored, activation_type_);
+mx::array WeightLoader::AsActivations(mx::array stored, bool exact) const {
+  const mx::Dtype type = exact ? mx::float32 : activation_type_;
+  if (stored.dtype() == type) return stored;
+  mx::array out = mx::astype(stored, type);
   out.eval();  // what was stored is let go before more of it is read
   return out;
 }
@@ -345,8 +346,9 @@ std::optional<mx::array> WeightLoader::TakeBias(const Maps& maps) {
     return part.has_value() ? std::optional(Found{&stored, *part}) : std::nullopt;
   };
   if (!find(*maps.each[0][0]).has_value()) return std::nullopt;
-  return AsActivations(TakeMaps(
-      maps, [&](const LinearNeed& need) { return *find(need); }, /*has_columns=*/false));
+  mx::array bias = TakeMaps(
+      maps, [&](const LinearNeed& need) { return *find(need); }, /*has_columns=*/false);
+  return AsActivations(std::move(bias), maps.each[0][0]->exact);
 }
 
 StackedLinear WeightLoader::LoadMaps(const Maps& maps) {
@@ -358,9 +360,11 @@ StackedLinear WeightLoader::LoadMaps(const Maps& maps) {
     return TakeMaps(maps, find, /*has_columns=*/true);
   };
   const StoredNames names = StoredNamesOf(*maps.each[0][0], *files_);
+  const bool exact = maps.each[0][0]->exact;
   mx::array weight = take(&StoredNames::weight);
   if (files_->Find(names.scales) == nullptr) {
-    return {AsActivations(std::move(weight)), std::nullopt, std::nullopt, {}, TakeBias(maps)};
+    return {
+        AsActivations(std::move(weight), exact), std::nullopt, std::nullopt, {}, TakeBias(maps)};
   }
   const QuantizationTraits traits = config_.QuantizationOf(names.module);
   mx::array scales = take(&StoredNames::scales);
@@ -368,8 +372,8 @@ StackedLinear WeightLoader::LoadMaps(const Maps& maps) {
     return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBias(maps)};
   }
   mx::array biases = names.packed ? BiasesOf(scales, traits.bits) : take(&StoredNames::biases);
-  return {std::move(weight), AsActivations(std::move(scales)), AsActivations(std::move(biases)),
-          traits, TakeBias(maps)};
+  return {std::move(weight), AsActivations(std::move(scales), exact),
+          AsActivations(std::move(biases), exact), traits, TakeBias(maps)};
 }
 
 Linear WeightLoader::LoadForMlx(const Maps& maps) {

@@ -128,7 +128,7 @@ class WeightLoader {
   // Whether one map can hold them all.
   bool CanJoin(const std::vector<const LinearNeed*>& needs) const;
   // Of the activation type: at once, since MLX would keep what was stored until it is first used.
-  mlx::core::array AsActivations(mlx::core::array stored) const;
+  mlx::core::array AsActivations(mlx::core::array stored, bool exact) const;
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
   void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;

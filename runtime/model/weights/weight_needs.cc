@@ -448,6 +448,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   const int stored = std::max(config.experts_stored, traits.count);
   needs.router = LinearNeed{absl::StrCat(prefix, traits.router_name), stored, hidden};
   needs.router->bias = traits.router_bias;
+  needs.router->exact = traits.exact_router;
   if (!traits.score_bias.empty()) {
     needs.score_bias = {absl::StrCat(prefix, traits.score_bias), stored};
     needs.score_bias.exact = true;
@@ -708,6 +709,7 @@ void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
   if (!config.attention_sinks) return;
   needs.sinks = {absl::StrCat(attention, "sinks"), config.attention_heads,
                  Times(kv_heads, config.attention_heads / config.kv_heads)};
+  needs.sinks.exact = config.has_compression();
 }
 
 }  // namespace

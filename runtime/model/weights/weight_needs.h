@@ -44,6 +44,7 @@ struct LinearNeed {
   int first_row = 0;
   int heads = 0;             // above 0: stored as [heads, rows / heads, columns]
   bool may_be_flat = false;  // such a one may also be stored as [rows, columns]
+  bool exact = false;        // what is multiplied by it is float32 on every device
   int all_stored_rows() const { return stored_rows == 0 ? rows : stored_rows; }
   // Where all experts are stored as OpenAI does: MXFP4 as bytes [experts, turns * rows, groups, 16]
   // in "BLOCKS_blocks", scales in "BLOCKS_scales", biases in "BLOCKS_bias". Row r of this map is

@@ -7,10 +7,13 @@
 
 #include <cctype>
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/model/layer_proof.h"
+#include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
@@ -25,12 +28,24 @@ absl::StatusOr<ProvenDevice> Prove(const Model& model, uint64_t layer_bytes_max 
       {model.config, place, model.files, EngineDevice::kMlxCpu, 1, layer_bytes_max, kv_bits});
 }
 
+std::map<std::string, std::string> ModelOf(const std::string& name, int bits) {
+  if (name != "deepseek_v41") return FamilyModel({name, bits});
+  nlohmann::json config = CompressedConfig({{"q_lora_rank", 64}});
+  if (bits > 0) config["quantization"] = {{"bits", bits}, {"group_size", 32}};
+  return ModelOfConfig(config);
+}
+
+std::vector<std::string> AllNames() {
+  std::vector<std::string> names = FamilyNames();
+  names.emplace_back("deepseek_v41");
+  return names;
+}
+
 class DeviceProofTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceProofTest, HoldsForWhatMlxMakesOfTheLayers) {
   for (const int bits : {0, 4}) {
-    const Model model(FamilyModel({GetParam(), bits}));
-    if (!CheckDevice(model.config, "", /*on_gpu=*/true).ok()) continue;  // on processors only
+    const Model model(ModelOf(GetParam(), bits));
     const auto proven = Prove(model);
     ASSERT_TRUE(proven.ok()) << proven.status();
     EXPECT_GE(proven->layers, 1);
@@ -52,7 +67,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceProofTest, ::testing::ValuesIn(FamilyNames()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, DeviceProofTest, ::testing::ValuesIn(AllNames()), NameOf);
 
 // Rows as a device that computes wrongly would give them.
 TEST(DeviceProofs, WrongRowsDiffer) {

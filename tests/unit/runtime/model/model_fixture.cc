@@ -1,7 +1,6 @@
 #include "tests/unit/runtime/model/model_fixture.h"
 
 #include <array>
-
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -470,6 +469,31 @@ std::string TinyFolder(const std::string& kind) {
     config = Replaced(config, "}", R"(, "rope_scaling": {"type": "linear", "factor": 4.0}})");
   }
   return WriteFolder({{"config.json", config}, {"model.safetensors", Safetensors(tensors)}});
+}
+
+std::string InBfloat16(const std::string& file) {
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  const nlohmann::json header =
+      nlohmann::json::parse(file.substr(sizeof(header_bytes), header_bytes));
+  const char* const data = file.data() + sizeof(header_bytes) + header_bytes;
+  std::map<std::string, FixtureTensor> tensors;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    const auto offsets = entry["data_offsets"].get<std::vector<size_t>>();
+    FixtureTensor tensor{entry["dtype"], entry["shape"].get<std::vector<int64_t>>(),
+                         std::string(data + offsets[0], data + offsets[1])};
+    if (tensor.dtype == "F32") {
+      std::string halves;
+      for (size_t i = 0; i < tensor.bytes.size(); i += sizeof(float)) {
+        halves += tensor.bytes.substr(i + 2, 2);  // the upper half, little-endian
+      }
+      tensor.dtype = "BF16";
+      tensor.bytes = std::move(halves);
+    }
+    tensors[name] = std::move(tensor);
+  }
+  return Safetensors(tensors);
 }
 
 }  // namespace macrame::runtime::engine

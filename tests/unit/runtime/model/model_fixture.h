@@ -77,4 +77,7 @@ void Enlarge(std::map<std::string, FixtureTensor>& tensors);
 // "sparse" and "sparse wide", models of their own.
 std::string TinyFolder(const std::string& kind);
 
+// Every float32 tensor of a safetensors file in bfloat16.
+std::string InBfloat16(const std::string& file);
+
 }  // namespace macrame::runtime::engine

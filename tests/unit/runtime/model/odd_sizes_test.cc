@@ -86,7 +86,6 @@ void ExpectServed(const Model& model) {
   if (model.config.experts.count > 0) {
     ExpectSame(ours, RunSplit<CpuModel>(model, {1, 2}, /*whole_experts=*/true), "dealt out");
   }
-  if (model.config.has_streams()) return;  // on CPUs alone
   ExpectSame(ours, RunRank<Decoder>(model, whole, alone), "the graph");
   ExpectSame(ours, RunSplit<Decoder>(model, {2, 1}), "two ranks of the graph");
 }

@@ -34,7 +34,7 @@ TEST(KvBytes, ThePlanCountsWhatTheEngineKeepsOfASmallModel) {
     WriteFile(folder + "/" + name, content);
   }
   WriteFile(folder + "/tokenizer.json", "{}");
-  const auto described = DescribeModel(folder, {}, /*on_gpu=*/false);
+  const auto described = DescribeModel(folder);
   ASSERT_TRUE(described.ok()) << described.status();
   EXPECT_EQ(described->kv_index_width(), 16u) << "32 numbers in one of two layers";
   const auto layers = static_cast<int>(described->layer_count());

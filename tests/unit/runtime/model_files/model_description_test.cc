@@ -213,55 +213,42 @@ TEST(ModelDescription, PackedNumbersCountAsTheyWillBeHeld) {
   EXPECT_EQ(model->parameter_count(), 2 * weights + 2 * 100 * 64 + 5 * 64);
 }
 
-// Of models with residual streams; which rankd computes on CPUs alone.
+// Of models with residual streams.
 TEST(ModelDescription, TellsStreamsAndWhatCompressedAttentionKeeps) {
   const std::string folder = MakeFolder("streams");
   const auto files = engine::ModelOfConfig(engine::CompressedConfig());
   for (const auto& [name, content] : files) WriteFile(folder + "/" + name, content);
   WriteFile(folder + "/tokenizer.json", "{}");
-  const auto model = DescribeModel(folder, {}, /*on_gpu=*/false);
+  const auto model = DescribeModel(folder);
   ASSERT_TRUE(model.ok()) << model.status();
   // Three streams, what they are weighed by, an entry of 64 and eight choices.
   EXPECT_EQ(model->residual_streams(), (3 * 64 + 3 + 64 + 8 + 63u) / 64);
   EXPECT_EQ(model->kv_heads(), 4u);
-  // Windows of 32 in each of five layers; two that make entries of 64, and a stage's third.
-  EXPECT_EQ(model->kv_latent_width(), 32u + (3 * 64 + 4) / 5);
+  // Windows of 32 in each of five layers; two that make entries of 64, and a stage's third. In
+  // groups of 32.
+  EXPECT_EQ(model->kv_latent_width(), 96u);
   EXPECT_GT(model->layer_expert_bytes(0), 0u);
   EXPECT_EQ(model->engine(), "");
-
-  const v1::Reason reason = ReasonOf(DescribeModel(folder, {}, /*on_gpu=*/true).status());
-  EXPECT_EQ(reason.code(), "MODEL_ARCHITECTURE_UNKNOWN");
-  EXPECT_THAT(reason.message(),
-              testing::AllOf(HasSubstr("computed by rankd on CPUs alone"), HasSubstr("mlx-lm"),
-                             testing::Not(HasSubstr("known are"))));
-  SecondEngine second;
-  second.mlx_lm.emplace();
-  second.mlx_lm->architectures["deepseek_v41"].set_tensor(true);
-  const auto other = DescribeModel(folder, second, /*on_gpu=*/true);
-  ASSERT_TRUE(other.ok()) << other.status();
-  EXPECT_EQ(other->engine(), "mlx-lm");
 }
 
-TEST(ModelDescription, AModelThatChoosesBlocksIsServedOnEveryDevice) {
+TEST(ModelDescription, TellsWhatChoosingBlocksTakes) {
   const std::string folder = MakeFolder("blocks");
   for (const auto& [name, content] : engine::FamilyModel({"minimax_m3_vl"})) {
     WriteFile(folder + "/" + name, content);
   }
   WriteFile(folder + "/tokenizer.json", "{}");
-  for (const bool on_gpu : {false, true}) {
-    const auto model = DescribeModel(folder, {}, on_gpu);
-    ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(model->architecture(), "minimax_m3_vl");
-    EXPECT_EQ(model->engine(), "");
-    EXPECT_EQ(model->kv_heads(), 3u);
-    EXPECT_EQ(model->experts_active(), 2u);
-    EXPECT_EQ(model->layer_expert_bytes(0), 0u) << "a dense layer";
-    EXPECT_GT(model->layer_expert_bytes(1), 0u);
-    // Queries of the indexer are cut, its key and the norms are not.
-    const uint64_t norms = 4 * (2 * 64 + 4 * 32), key = 4 * 32 * 64;
-    const uint64_t router = 4 * (5 * 64 + 5);
-    EXPECT_EQ(model->layer_bytes(1) - model->layer_divisible_bytes(1), norms + key + router);
-  }
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->architecture(), "minimax_m3_vl");
+  EXPECT_EQ(model->engine(), "");
+  EXPECT_EQ(model->kv_heads(), 3u);
+  EXPECT_EQ(model->experts_active(), 2u);
+  EXPECT_EQ(model->layer_expert_bytes(0), 0u) << "a dense layer";
+  EXPECT_GT(model->layer_expert_bytes(1), 0u);
+  // Queries of the indexer are cut, its key and the norms are not.
+  const uint64_t norms = 4 * (2 * 64 + 4 * 32), key = 4 * 32 * 64;
+  const uint64_t router = 4 * (5 * 64 + 5);
+  EXPECT_EQ(model->layer_bytes(1) - model->layer_divisible_bytes(1), norms + key + router);
 }
 
 TEST(ModelDescription, ReadsQuantisationFromTheFiles) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/process/exit_codes.h"
+#include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
@@ -96,6 +97,28 @@ TEST(GraphGangTest, ARankWithoutAHeadSumsInTheOrderOfTheOthers) {
     ASSERT_TRUE(three.status.ok()) << three.status.error_message();
     EXPECT_EQ(three.tokens, one.tokens) << folder;
   }
+}
+
+// In 16 bits, numbers of compressed entries from 257 on and the residual streams would change on
+// their way from stage to stage.
+TEST(GraphGangTest, WhatStagesHandOnKeepsItsBits) {
+  auto files =
+      ModelOfConfig(CompressedConfig({{"vocab_size", 3089},
+                                      {"q_lora_rank", 64},
+                                      {"quantization", {{"bits", 8}, {"group_size", 32}}}}));
+  files["model.safetensors"] = InBfloat16(files["model.safetensors"]);
+  const std::string folder = FolderWithText(files);
+  std::string text = kQuestion;
+  for (int i = 0; i < 60; ++i) text += ", then " + std::to_string(i * i) + " times";
+  Gang alone(MakeSpecs(folder, GangShape::kTensor, 1), {On("mlx-cpu")});
+  ASSERT_TRUE(alone.WaitUntilReady());
+  const Answer one = Ask(alone.stub(), Question(text, 16));
+  ASSERT_TRUE(one.status.ok()) << one.status.error_message();
+  Gang gang(MakeSpecs(folder, GangShape::kPipeline, 2), std::vector(2, On("mlx-cpu")));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const Answer two = Ask(gang.stub(), Question(text, 16));
+  ASSERT_TRUE(two.status.ok()) << two.status.error_message();
+  EXPECT_EQ(two.tokens, one.tokens);
 }
 
 // How many tokens are taken, while a trace of rank 0 goes on, and how many of them while a next

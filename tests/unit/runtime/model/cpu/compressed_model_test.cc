@@ -78,7 +78,7 @@ TEST(CompressedModelTest, StagesKeepEveryBit) {
   const std::vector<std::vector<int>> cuts = {{0, 1, 5}, {0, 2, 5}, {0, 4, 5}, {0, 1, 2, 3, 4, 5}};
   for (const auto& cut : cuts) {
     std::vector<std::unique_ptr<CpuModel>> held;
-    std::vector<CpuModel*> stages;
+    std::vector<LayerStack*> stages;
     for (size_t i = 0; i + 1 < cut.size(); ++i) {
       held.push_back(Load(Small(), cut[i], cut[i + 1]));
       stages.push_back(held.back().get());

@@ -89,16 +89,6 @@ TEST(CompressedConfigTest, WhatIsNotServedHasItsOwnSentence) {
   EXPECT_THAT(Refusal({{"n_shared_experts", 2}}), HasSubstr("'n_shared_experts' 2"));
 }
 
-TEST(CompressedConfigTest, OnAGpuItIsAnotherEngines) {
-  const auto config = ParseModelConfig(CompressedConfig().dump(), "m");
-  ASSERT_TRUE(config.ok());
-  EXPECT_TRUE(CheckDevice(*config, "m", false).ok());
-  const v1::Reason reason = ReasonOf(CheckDevice(*config, "m", true));
-  EXPECT_EQ(reason.code(), "MODEL_ARCHITECTURE_UNKNOWN");
-  EXPECT_THAT(reason.message(), HasSubstr("'deepseek_v41' is computed by rankd on CPUs alone"));
-  EXPECT_THAT(reason.remedy(), HasSubstr("mlx-lm"));
-}
-
 absl::Status CheckFolder(const json& config, const std::string& folder) {
   const auto parsed = ParseModelConfig(config.dump(), folder);
   EXPECT_TRUE(parsed.ok());

@@ -61,7 +61,6 @@ TEST(MiniMaxM3ConfigTest, WhatItSays) {
   EXPECT_EQ(config.block_index.top, 1);
   EXPECT_EQ(config.block_index.size, 32);
   EXPECT_EQ(BlockIndexLayersOf(config, {0, 2}), std::vector<int>{1});
-  EXPECT_TRUE(CheckDevice(config, "m", true).ok());
 }
 
 // transformers 5 says the same without an object, and by words.
