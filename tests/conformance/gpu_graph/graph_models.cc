@@ -1,10 +1,10 @@
 #include "tests/conformance/gpu_graph/graph_models.h"
 
-#include <cstring>
 #include <fstream>
 #include <map>
 
 #include "proto/check.h"
+#include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
@@ -54,31 +54,6 @@ json WithFrame(const json& own) {
   return config;
 }
 
-// Every float32 tensor of a safetensors file in bfloat16.
-std::string InBfloat16(const std::string& file) {
-  uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
-  const json header = json::parse(file.substr(sizeof(header_bytes), header_bytes));
-  const char* const data = file.data() + sizeof(header_bytes) + header_bytes;
-  std::map<std::string, engine::FixtureTensor> tensors;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") continue;
-    const auto offsets = entry["data_offsets"].get<std::vector<size_t>>();
-    engine::FixtureTensor tensor{entry["dtype"], entry["shape"].get<std::vector<int64_t>>(),
-                                 std::string(data + offsets[0], data + offsets[1])};
-    if (tensor.dtype == "F32") {
-      std::string halves;
-      for (size_t i = 0; i < tensor.bytes.size(); i += sizeof(float)) {
-        halves += tensor.bytes.substr(i + 2, 2);  // the upper half, little-endian
-      }
-      tensor.dtype = "BF16";
-      tensor.bytes = std::move(halves);
-    }
-    tensors[name] = std::move(tensor);
-  }
-  return engine::Safetensors(tensors);
-}
-
 }  // namespace
 
 std::vector<GraphModel> LargeModels(const std::string& models_file) {
@@ -108,6 +83,9 @@ std::vector<GraphModel> FamilyModels() {
     models.back().files = engine::RandomModel(shape);
   }
   for (const auto& [name, own] : MoreConfigs().items()) add(name, WithFrame(own));
+  add("deepseek_v41",
+      engine::CompressedConfig(
+          {{"q_lora_rank", 64}, {"quantization", {{"bits", 4}, {"group_size", 32}}}}));
   for (const std::string& name : engine::FamilyNames()) {
     // Experts that are published turned over, and 8-bit floats, are not packed.
     const bool is_float = name.ends_with("turned") || name.ends_with("fp8");
@@ -118,7 +96,7 @@ std::vector<GraphModel> FamilyModels() {
 
 std::string WriteModel(const GraphModel& model) {
   auto files = model.files.empty() ? engine::ModelOfConfig(model.config) : model.files;
-  files["model.safetensors"] = InBfloat16(files.at("model.safetensors"));
+  files["model.safetensors"] = engine::InBfloat16(files.at("model.safetensors"));
   return engine::WriteFolder(files);
 }
 

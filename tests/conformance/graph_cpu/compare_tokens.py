@@ -25,9 +25,9 @@ sys.path.insert(0, os.path.join(root, "engine"))
 import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 from cases import run_cases  # noqa: E402
-from bases import BASE  # noqa: E402
+from bases import BASE, COMPRESSED  # noqa: E402
 from compare import ARCHITECTURES, FLOAT_BOUND, TORN, draw, is_torn, write_folder  # noqa: E402
-from mlx_lm.models import llama  # noqa: E402
+from mlx_lm.models import deepseek_v41, llama  # noqa: E402
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache  # noqa: E402
 
 FAMILIES = (
@@ -41,6 +41,7 @@ FAMILIES = (
     "glm4_moe",
     "qwen3_next",
     "nemotron_h",
+    "deepseek_v41-few-rounds",
 )
 # With keys and values in few bits, as mlx-lm's --kv-bits keeps them: the heads' width decides the
 # group of dimensions that share a scale.
@@ -48,6 +49,14 @@ NARROW = (("qwen3", 8), ("llama-wide-heads", 8), ("llama-wide-heads", 4))
 GROUPS = {"qwen3": 32, "llama-wide-heads": 64}
 WIDE_BITS = 16
 ARCHITECTURES["llama-wide-heads"] = (llama, {**BASE, "model_type": "llama", "head_dim": 64})
+# mlx-lm computes each round of balancing streams as six operations.
+ARCHITECTURES["deepseek_v41-few-rounds"] = (deepseek_v41, {**COMPRESSED, "hc_sinkhorn_iters": 3})
+# Their keys are rounded, where a last bit may decide what a number becomes: of so many models one has
+# to agree.
+ROUNDING = ("deepseek_v41-few-rounds",)
+ROUNDING_TURNS = 6
+# mlx-lm takes too long for answers that repeat themselves.
+WITHOUT_LOOKUP = ("deepseek_v41-few-rounds",)
 RECURRENT = ("qwen3_next", "nemotron_h")
 CONTEXT = 128
 BLOCKS = 128
@@ -63,6 +72,10 @@ NARROW_BOUND = 0.0002
 # As runtime/serving/prompt_lookup.h looks for them.
 LOOKUP_TOKENS = 3
 PROBE_TIMEOUT_S = 100
+
+
+class OtherTokens(RuntimeError):
+    """An answer is not mlx-lm's."""
 
 
 def request(prompt, max_tokens, arrival=0):
@@ -130,8 +143,9 @@ def runs_for(architecture, prompts, repeated):
     if architecture in RECURRENT:  # they take no drafts, and keep nothing on disk
         return runs
     # What repeats itself is found again, also while another one runs that does not.
-    asked = [request(prompt, LONG_ANSWER, 3 * i) for i, prompt in enumerate(repeated)]
-    runs["drafts"] = run(asked + eight[:1], drafts=4)
+    if architecture not in WITHOUT_LOOKUP:
+        asked = [request(prompt, LONG_ANSWER, 3 * i) for i, prompt in enumerate(repeated)]
+        runs["drafts"] = run(asked + eight[:1], drafts=4)
     runs["a draft model"] = run(eight[:3], drafts=3, draft_model=True)
     whole = len(long) // BLOCK_TOKENS
     runs["to disk"] = run([shared[0]], disk={"found": 0, "left": whole})
@@ -176,19 +190,20 @@ def answers_to(architecture, model, runs, narrow):
         tokens, clear = answer(model, list(prompt), count, narrow)
         if not clear:
             return None
-        if has_experts and is_torn(model, list(prompt) + tokens, TREMOR, TORN):
+        is_rounding = architecture in ROUNDING  # moved norms would move what is rounded
+        if has_experts and not is_rounding and is_torn(model, list(prompt) + tokens, TREMOR, TORN):
             return None
         answers[prompt] = tokens
     return answers
 
 
-def draw_clear(architecture, narrow):
-    first = zlib.crc32(f"graph {architecture}".encode())
+def draw_clear(architecture, narrow, turn=0):
+    first = zlib.crc32(f"graph {architecture}".encode()) + turn * DRAWS_MAX
     for seed in range(first, first + DRAWS_MAX):
         model, _ = draw(architecture, "float32", seed)
         prompts = prompts_of(architecture, seed)
         repeated = []
-        if architecture not in RECURRENT:
+        if architecture not in RECURRENT + WITHOUT_LOOKUP:
             repeated, times = repeating(model, [prompt[:17] for prompt in prompts], narrow)
             if times < 2:
                 continue
@@ -228,7 +243,7 @@ def check_tokens(name, run, result, answers):
             (i for i, pair in enumerate(zip(got["tokens"], expected)) if pair[0] != pair[1]),
             min(len(got["tokens"]), len(expected)),
         )
-        raise RuntimeError(
+        raise OtherTokens(
             f"{name}, request {number}: another token at {at} of {len(expected)}, "
             f"{got['tokens'][at:at + 3]} for {expected[at:at + 3]}"
         )
@@ -245,9 +260,9 @@ def check_happened(architecture, results):
     least = (0, BLOCK_TOKENS, 0, 0) if architecture in RECURRENT else (0,) + 3 * (BLOCK_TOKENS,)
     if any(have < need for have, need in zip(cached, least)):
         raise RuntimeError(f"cached tokens of the prefixes {cached}, at least {least} expected")
-    if "drafts" in results:
-        if results["drafts"]["drafted"] == 0:
-            raise RuntimeError("nothing was drafted of what stood before")
+    if "drafts" in results and results["drafts"]["drafted"] == 0:
+        raise RuntimeError("nothing was drafted of what stood before")
+    if "a draft model" in results:
         if results["a draft model"]["accepted"] == 0:
             raise RuntimeError("nothing that the model drafted for itself was right")
         cold = [one["cold_tokens"] for one in results["from disk"]["answers"]]
@@ -257,8 +272,19 @@ def check_happened(architecture, results):
 
 def compare_family(probe, architecture, kv_bits):
     """Tokens that differ, 0; raises where there are any."""
+    turns = ROUNDING_TURNS if architecture in ROUNDING else 1
+    for turn in range(turns):
+        try:
+            return compare_model(probe, architecture, kv_bits, turn)
+        except OtherTokens:
+            if turn + 1 == turns:
+                raise
+    return 0.0
+
+
+def compare_model(probe, architecture, kv_bits, turn):
     narrow = None if kv_bits == WIDE_BITS else (GROUPS[architecture], kv_bits)
-    model, runs, answers = draw_clear(architecture, narrow)
+    model, runs, answers = draw_clear(architecture, narrow, turn)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         write_folder(folder, model, architecture, "float32")
         results, steady_rows = serve(probe, folder, cache, runs, kv_bits)
