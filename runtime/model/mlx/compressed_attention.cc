@@ -146,9 +146,12 @@ mx::array MlxCompressedAttention::AttendToChosen(const mx::array& queries, const
   const mx::array none(0, mx::int32);
   const int from = sequence.end() - window.shape(2), top = chosen.shape(1);
   const int width = std::min(traits_.window, sequence.end());
+  // As they are kept, put together, and in float32.
+  const int at_once = CompressedRowsAtOnce(3 * sizeof(float) * static_cast<size_t>(dim_) *
+                                           (static_cast<size_t>(width) + static_cast<size_t>(top)));
   std::vector<mx::array> given;
-  for (int begin = 0; begin < sequence.count; begin += kCompressedRowsAtOnce) {
-    const int end = std::min(sequence.count, begin + kCompressedRowsAtOnce), rows = end - begin;
+  for (int begin = 0; begin < sequence.count; begin += at_once) {
+    const int end = std::min(sequence.count, begin + at_once), rows = end - begin;
     const mx::array last =
         Column(mx::arange(sequence.begin + begin - from, sequence.begin + end - from));
     const mx::array first = mx::maximum(mx::subtract(last, mx::array(traits_.window - 1)), none);

@@ -31,6 +31,12 @@ std::optional<mx::array> Together(const std::vector<mx::array>& parts) {
 
 }  // namespace
 
+int CompressedRowsAtOnce(size_t bytes_of_row) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  constexpr size_t kRows = 64;
+  return static_cast<int>(std::clamp(kBytes / std::max<size_t>(1, bytes_of_row), size_t{1}, kRows));
+}
+
 MlxCompressedIndex::MlxCompressedIndex(const ModelConfig& config, int layer,
                                        const CompressedNeeds& needs, WeightLoader& loader)
     : traits_(config.compress),
@@ -111,8 +117,10 @@ void MlxCompressedIndex::Choose(const mx::array& x, const mx::array& latent, con
     if (SeesAll(entries)) continue;
     const mx::array keys = mx::astype(step.Keys(sequence), mx::float32);
     std::vector<mx::array> chosen, blocks;
-    for (int begin = 0; begin < sequence.count; begin += kCompressedRowsAtOnce) {
-      const int end = std::min(sequence.count, begin + kCompressedRowsAtOnce);
+    const int at_once = CompressedRowsAtOnce(sizeof(float) * static_cast<size_t>(heads) *
+                                             static_cast<size_t>(entries));
+    for (int begin = 0; begin < sequence.count; begin += at_once) {
+      const int end = std::min(sequence.count, begin + at_once);
       const size_t number = sequence.number;
       // Not all rows' scores are in memory at once.
       mx::array part = RowsOf(queries[number], begin, end);

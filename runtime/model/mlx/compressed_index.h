@@ -19,8 +19,9 @@
 
 namespace macrame::runtime::engine {
 
-// Rows of one sequence for which scores, or copies of what they look at, are in memory at once.
-inline constexpr int kCompressedRowsAtOnce = 64;
+// Rows of one sequence for which scores, or copies of what they look at, are made at once: as many
+// as take 64 MiB.
+int CompressedRowsAtOnce(size_t bytes_of_row);
 
 class MlxCompressedIndex {
  public:
