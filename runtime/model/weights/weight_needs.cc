@@ -444,14 +444,12 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   const ExpertTraits& traits = config.experts;
   const std::string prefix =
       absl::StrCat("model.layers.", layer, ".", traits.module, traits.module.empty() ? "" : ".");
-  const int hidden = config.hidden_size;
-  const int stored = std::max(config.experts_stored, traits.count);
+  const int hidden = config.hidden_size, stored = std::max(config.experts_stored, traits.count);
   needs.router = LinearNeed{absl::StrCat(prefix, traits.router_name), stored, hidden};
   needs.router->bias = traits.router_bias;
   needs.router->exact = traits.exact_router;
   if (!traits.score_bias.empty()) {
-    needs.score_bias = {absl::StrCat(prefix, traits.score_bias), stored};
-    needs.score_bias.exact = true;
+    needs.score_bias = {absl::StrCat(prefix, traits.score_bias), stored, {}, false, /*exact=*/true};
   }
   const Range own = ExpertsOf(config, place.slices());
   if (stored > traits.count) {
@@ -708,8 +706,8 @@ void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
                        config.output_bias};
   if (!config.attention_sinks) return;
   needs.sinks = {absl::StrCat(attention, "sinks"), config.attention_heads,
-                 Times(kv_heads, config.attention_heads / config.kv_heads)};
-  needs.sinks.exact = config.has_compression();
+                 Times(kv_heads, config.attention_heads / config.kv_heads),
+                 /*adds_one=*/false, /*exact=*/config.has_compression()};
 }
 
 }  // namespace
