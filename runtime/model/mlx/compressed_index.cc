@@ -34,7 +34,7 @@ std::optional<mx::array> Together(const std::vector<mx::array>& parts) {
 int CompressedRowsAtOnce(size_t bytes_of_row) {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr size_t kRows = 64;
-  return static_cast<int>(std::clamp(kBytes / std::max<size_t>(1, bytes_of_row), size_t{1}, kRows));
+  return static_cast<int>(std::clamp(kBytes / std::max<size_t>(1, bytes_of_row), size_t{2}, kRows));
 }
 
 MlxCompressedIndex::MlxCompressedIndex(const ModelConfig& config, int layer,
@@ -57,7 +57,7 @@ mx::array MlxCompressedIndex::Scores(const mx::array& queries, const mx::array& 
   const mx::array each = mx::multiply(mx::maximum(products, mx::array(0.0F)), weights);
   const mx::array scores = mx::squeeze(mx::sum(each, 1), 0);
   const int rows = queries.shape(2), entries = keys.shape(2);
-  if (rows == 1) return scores;  // the last row sees all
+  if (rows == 1) return scores;  // a part of one row is the last one, which sees all
   const mx::array seen = EntryStep::SeenBy(begin, begin + rows, ratio_);
   return mx::where(mx::less(mx::expand_dims(mx::arange(0, entries), 0), seen), scores, Lowest());
 }
@@ -117,7 +117,7 @@ void MlxCompressedIndex::Choose(const mx::array& x, const mx::array& latent, con
     if (SeesAll(entries)) continue;
     const mx::array keys = mx::astype(step.Keys(sequence), mx::float32);
     std::vector<mx::array> chosen, blocks;
-    const int at_once = CompressedRowsAtOnce(sizeof(float) * static_cast<size_t>(heads) *
+    const int at_once = CompressedRowsAtOnce(3 * sizeof(float) * static_cast<size_t>(heads) *
                                              static_cast<size_t>(entries));
     for (int begin = 0; begin < sequence.count; begin += at_once) {
       const int end = std::min(sequence.count, begin + at_once);

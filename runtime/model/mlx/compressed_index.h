@@ -20,7 +20,7 @@
 namespace macrame::runtime::engine {
 
 // Rows of one sequence for which scores, or copies of what they look at, are made at once: as many
-// as take 64 MiB.
+// as take 64 MiB, two at least: so a part of one row is always a sequence's last.
 int CompressedRowsAtOnce(size_t bytes_of_row);
 
 class MlxCompressedIndex {

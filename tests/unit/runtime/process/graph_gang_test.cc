@@ -99,8 +99,7 @@ TEST(GraphGangTest, ARankWithoutAHeadSumsInTheOrderOfTheOthers) {
   }
 }
 
-// In 16 bits, numbers of compressed entries from 257 on and the residual streams would change on
-// their way from stage to stage.
+// In 16 bits, residual streams would change on their way from stage to stage.
 TEST(GraphGangTest, WhatStagesHandOnKeepsItsBits) {
   auto files =
       ModelOfConfig(CompressedConfig({{"vocab_size", 3089},

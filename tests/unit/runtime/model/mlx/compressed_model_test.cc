@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/mlx/compressed_index.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/sequence_runs.h"
@@ -175,6 +176,13 @@ TEST(MlxCompressedModelTest, BlocksAreTheSameInAnotherProcess) {
         return Compute({to.get()}, {{}, {next}});
       },
       64);
+}
+
+// A part of one row is taken for a sequence's last row, which sees all entries.
+TEST(MlxCompressedModelTest, PartsOfAPromptHaveTwoRowsHoweverLargeTheyAre) {
+  EXPECT_EQ(CompressedRowsAtOnce(1), 64);
+  EXPECT_EQ(CompressedRowsAtOnce(size_t{8} << 20), 8);
+  EXPECT_EQ(CompressedRowsAtOnce(size_t{1} << 40), 2);
 }
 
 TEST(MlxCompressedModelTest, WhatCannotBeTakenUpAgainIsRefused) {
