@@ -92,12 +92,8 @@ void CpuCompressedIndex::MakeQueries(const float* x, const float* latent, size_t
   });
 }
 
-bool CpuCompressedIndex::SeesAll(size_t count) const {
-  if (!makes_candidates_) return count <= top_;
-  const auto most =
-      static_cast<size_t>(traits_.candidate_blocks) * static_cast<size_t>(traits_.candidate_block);
-  return count <= top_ && count <= most;
-}
+// Candidates are no fewer than what is chosen of them: the config sees to it.
+bool CpuCompressedIndex::SeesAll(size_t count) const { return count <= top_; }
 
 void CpuCompressedIndex::Choose(const kernels::KvView& entries,
                                 const kernels::AttentionSegment& segment, kernels::ThreadPool& pool,

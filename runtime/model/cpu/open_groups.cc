@@ -1,6 +1,11 @@
 #include "runtime/model/cpu/open_groups.h"
 
+#include "runtime/model/config/model_config.h"
+
 namespace macrame::runtime::engine {
+
+// As OpenPositions takes it.
+static_assert(CompressTraits::kRatioMax <= static_cast<int>(kBlockTokens));
 
 OpenGroups::OpenGroups(size_t layers, size_t width) : layers_(layers), width_(width) {}
 

@@ -20,11 +20,6 @@ mx::array RowRange(const mx::array& x, int begin, int end) {
 mx::array Column(const mx::array& x) { return mx::expand_dims(x, 1); }
 mx::array Line(const mx::array& x) { return mx::expand_dims(x, 0); }
 
-std::optional<mx::array> AsFloats(const std::optional<mx::array>& x) {
-  if (!x.has_value()) return std::nullopt;
-  return mx::astype(*x, mx::float32);
-}
-
 }  // namespace
 
 MlxCompressedAttention::MlxCompressedAttention(const ModelConfig& config, const ShardPlace& place,
@@ -47,7 +42,7 @@ MlxCompressedAttention::MlxCompressedAttention(const ModelConfig& config, const 
       group_out_(loader.LoadHeads(needs.group_out)),
       q_a_norm_(*loader.LoadVector(needs.q_a_norm)),
       kv_norm_(*loader.LoadVector(needs.kv_norm)),
-      sinks_(AsFloats(loader.LoadVector(sinks))),
+      sinks_(loader.LoadVector(sinks)),
       entry_norm_(loader.LoadVector(needs.entry_norm)),
       index_key_norm_(loader.LoadVector(needs.index_key_norm)),
       pools_(!needs.entry_gate.module.empty()) {
@@ -67,7 +62,7 @@ mx::array MlxCompressedAttention::Normed(const mx::array& x, const mx::array& we
 // `given` [rows, 2 x dim]: of each position a vector and its gates. A group's vectors count by the
 // softmax of their gates in each dimension.
 mx::array MlxCompressedAttention::Pooled(const mx::array& given, EntryStep& step,
-                                         MlxOpenGroups& open) const {
+                                         const MlxOpenGroups& open) const {
   const EndedGroups& ended = step.Ended(ratio_);
   std::vector<mx::array> whole;  // groups
   for (const StepRows::Sequence& sequence : step.rows().sequences()) {
@@ -78,7 +73,6 @@ mx::array MlxCompressedAttention::Pooled(const mx::array& given, EntryStep& step
       if (first < begin) whole.push_back(open.Kept(sequence.slot, places_.open, first, begin));
       whole.push_back(RowRange(given, row, row + first + count * ratio_ - begin));
     }
-    open.Keep(sequence.slot, places_.open, begin, RowRange(given, row, row + sequence.count));
   }
   const mx::array all = mx::reshape(whole.size() == 1 ? whole[0] : mx::concatenate(whole, 0),
                                     {ended.all, ratio_, 2, dim_});
@@ -95,15 +89,15 @@ void MlxCompressedAttention::MakeEntries(const mx::array& x, EntryStep& step,
     given = mx::concatenate({given, entry_gate_->Apply(plain)}, -1);
   }
   const EndedGroups& ended = step.Ended(ratio_);
-  if (ended.all == 0) {
+  mx::array pooled = given;
+  if (pools_) {
+    if (ended.all > 0) pooled = Pooled(given, step, open);
     for (const StepRows::Sequence& sequence : step.rows().sequences()) {
-      if (!pools_) break;
       open.Keep(sequence.slot, places_.open, sequence.begin,
                 RowRange(given, sequence.row, sequence.row + sequence.count));
     }
-    return step.WriteNone(places_.entries, ratio_);
   }
-  const mx::array pooled = pools_ ? Pooled(given, step, open) : given;
+  if (ended.all == 0) return step.WriteNone(places_.entries, ratio_);
   const mx::array latent = Normed(mx::astype(pooled, x.dtype()), *entry_norm_);
   const auto turned = [&](const mx::array& each) {
     return rope_.TailTurned(mx::reshape(each, {ended.all, 1, 1, each.shape(1)}), *ended.offsets);

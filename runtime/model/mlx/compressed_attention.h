@@ -47,7 +47,7 @@ class MlxCompressedAttention {
   void MakeEntries(const mlx::core::array& x, EntryStep& step, MlxOpenGroups& open) const;
   // The vectors of the groups that end in the step, [groups, dim].
   mlx::core::array Pooled(const mlx::core::array& given, EntryStep& step,
-                          MlxOpenGroups& open) const;
+                          const MlxOpenGroups& open) const;
   // One sequence's queries [1, heads, count, dim] -> the same of what they give, in float32.
   mlx::core::array Attend(const mlx::core::array& queries, const mlx::core::array& window,
                           const StepRows::Sequence& sequence, EntryStep& step) const;

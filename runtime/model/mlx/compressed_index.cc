@@ -46,10 +46,8 @@ MlxCompressedIndex::MlxCompressedIndex(const ModelConfig& config, int layer,
       query_(loader.LoadLinear(needs.index_q)),
       weights_(loader.LoadLinear(needs.index_weights)) {}
 
-bool MlxCompressedIndex::SeesAll(int entries) const {
-  if (!makes_candidates_) return entries <= traits_.index_top;
-  return entries <= std::min(traits_.index_top, traits_.candidate_blocks * traits_.candidate_block);
-}
+// Candidates are no fewer than what is chosen of them: the config sees to it.
+bool MlxCompressedIndex::SeesAll(int entries) const { return entries <= traits_.index_top; }
 
 mx::array MlxCompressedIndex::Scores(const mx::array& queries, const mx::array& weights,
                                      const mx::array& keys, int begin) const {

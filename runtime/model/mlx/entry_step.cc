@@ -37,9 +37,9 @@ mx::array ListsOf(const mx::array& numbers, const mx::array& held, int width) {
 
 // The first `seen` [rows, 1] numbers of each row.
 mx::array FirstLists(const mx::array& seen, int width) {
-  const mx::array numbers =
-      mx::broadcast_to(mx::expand_dims(mx::arange(0, width), 0), {seen.shape(0), width});
-  return ListsOf(numbers, mx::less(numbers, seen), width);
+  const mx::array numbers = mx::expand_dims(mx::arange(0, width), 0);
+  return mx::astype(mx::where(mx::less(numbers, seen), numbers, mx::array(-1, mx::int32)),
+                    mx::float32);
 }
 
 }  // namespace

@@ -45,6 +45,12 @@ struct KvRowsKept {
   std::optional<mlx::core::array> scales{}, biases{};
   int group = 0;
   int bits = 0;  // 0: as the rows came
+  // What `part` makes of the numbers and, of narrow ones, of scales and biases.
+  template <typename Part>
+  KvRowsKept Each(const Part& part) const {
+    if (bits == 0) return {part(numbers)};
+    return {part(numbers), part(*scales), part(*biases), group, bits};
+  }
   // As they came, [1, heads, positions, width]: a copy of narrow ones.
   mlx::core::array Whole() const;
   // The same, of which narrow ones are not unpacked before `x` is there: else MLX would unpack what

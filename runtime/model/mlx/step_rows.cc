@@ -100,14 +100,7 @@ int StepRows::PlaceOf(const Sequence& sequence, int position) {
 }
 
 mx::array StepRows::LastOfGroups(const KvRowsKept& pool, const Sequence& sequence, int size) const {
-  KvRowsKept last{LastOf(pool.numbers, sequence, size)};
-  if (pool.bits > 0) {
-    last.scales = LastOf(*pool.scales, sequence, size);
-    last.biases = LastOf(*pool.biases, sequence, size);
-    last.group = pool.group;
-    last.bits = pool.bits;
-  }
-  return last.Whole();
+  return pool.Each([&](const mx::array& part) { return LastOf(part, sequence, size); }).Whole();
 }
 
 mx::array StepRows::LastOfSome(const KvRowsKept& pool, const Sequence& sequence, int size,
@@ -115,14 +108,7 @@ mx::array StepRows::LastOfSome(const KvRowsKept& pool, const Sequence& sequence,
   const mx::array last = mx::add(mx::multiply(groups, mx::array(size, mx::int32)),
                                  mx::array(size - 1 + sequence.first.value_or(0), mx::int32));
   const mx::array places = sequence.each.has_value() ? mx::take(*sequence.each, last) : last;
-  KvRowsKept some{mx::take(pool.numbers, places, 2)};
-  if (pool.bits > 0) {
-    some.scales = mx::take(*pool.scales, places, 2);
-    some.biases = mx::take(*pool.biases, places, 2);
-    some.group = pool.group;
-    some.bits = pool.bits;
-  }
-  return some.Whole();
+  return pool.Each([&](const mx::array& part) { return mx::take(part, places, 2); }).Whole();
 }
 
 mx::array StepRows::LastOf(const mx::array& pool, const Sequence& sequence, int size) const {
@@ -136,13 +122,7 @@ mx::array StepRows::LastOf(const mx::array& pool, const Sequence& sequence, int 
 }
 
 KvRowsKept StepRows::SeenAsKept(const KvRowsKept& pool, const Sequence& sequence, int from) const {
-  KvRowsKept seen{SeenOf(pool.numbers, sequence, from)};
-  if (pool.bits == 0) return seen;
-  seen.scales = SeenOf(*pool.scales, sequence, from);
-  seen.biases = SeenOf(*pool.biases, sequence, from);
-  seen.group = pool.group;
-  seen.bits = pool.bits;
-  return seen;
+  return pool.Each([&](const mx::array& part) { return SeenOf(part, sequence, from); });
 }
 
 mx::array StepRows::SeenOf(const mx::array& pool, const Sequence& sequence, int from) const {
