@@ -86,9 +86,9 @@ mx::array MlxCompressedIndex::Highest(const mx::array& scores) const {
   const mx::array order = mx::argpartition(scores, entries - top, -1);
   const mx::array picked =
       mx::astype(mx::slice(order, {0, entries - top}, {rows, entries}), mx::int32);
-  if (rows == 1) return picked;
-  const mx::array is_seen = mx::greater(mx::take_along_axis(scores, picked, -1), Lowest());
-  return mx::where(is_seen, picked, mx::array(-1, mx::int32));
+  if (rows == 1) return mx::sort(picked, -1);
+  return EntryStep::Ascending(picked,
+                              mx::greater(mx::take_along_axis(scores, picked, -1), Lowest()));
 }
 
 void MlxCompressedIndex::Choose(const mx::array& x, const mx::array& latent, const MlxRope& rope,

@@ -42,7 +42,7 @@ class MlxCompressedIndex {
                           const mlx::core::array& keys, int begin) const;
   // bool [rows, blocks]; unset: all.
   std::optional<mlx::core::array> BlocksOf(const mlx::core::array& scores, int begin) const;
-  // int32 [rows, top], -1 where there is none.
+  // int32 [rows, top], ascending, -1 behind where there are fewer.
   mlx::core::array Highest(const mlx::core::array& scores) const;
 
   const CompressTraits traits_;

@@ -19,20 +19,14 @@ mx::array Columns(const mx::array& x, int begin, int end) {
   return mx::slice(x, {0, begin}, {x.shape(0), end});
 }
 
-constexpr int32_t kBehindAll = std::numeric_limits<int32_t>::max();
-
-// Rows of ascending numbers, those that are not `held` behind them as -1: `width` columns.
-mx::array ListsOf(const mx::array& numbers, const mx::array& held, int width) {
-  const mx::array behind(kBehindAll, mx::int32);
-  mx::array sorted = mx::sort(mx::where(held, numbers, behind), -1);
-  const int columns = sorted.shape(-1);
-  if (columns < width) {
-    sorted = mx::pad(sorted, std::vector<int>{1}, mx::Shape{0}, mx::Shape{width - columns}, behind);
-  } else if (columns > width) {
-    sorted = Columns(sorted, 0, width);
-  }
-  return mx::astype(mx::where(mx::equal(sorted, behind), mx::array(-1, mx::int32), sorted),
-                    mx::float32);
+// Lists as they are handed on: `width` columns.
+mx::array Widened(const mx::array& lists, int width) {
+  const int columns = lists.shape(-1);
+  const mx::array all = columns < width
+                            ? mx::pad(lists, std::vector<int>{1}, mx::Shape{0},
+                                      mx::Shape{width - columns}, mx::array(-1, mx::int32))
+                            : Columns(lists, 0, width);
+  return mx::astype(all, mx::float32);
 }
 
 // The first `seen` [rows, 1] numbers of each row.
@@ -54,6 +48,12 @@ EntryStep::EntryStep(const ModelConfig& config, const EntryPlaces& places, const
       pools_(pools),
       first_entry_(first_entry),
       type_(type) {}
+
+mx::array EntryStep::Ascending(const mx::array& numbers, const mx::array& held) {
+  const mx::array behind(std::numeric_limits<int32_t>::max(), mx::int32);
+  const mx::array sorted = mx::sort(mx::where(held, numbers, behind), -1);
+  return mx::where(mx::equal(sorted, behind), mx::array(-1, mx::int32), sorted);
+}
 
 mx::array EntryStep::SeenBy(int begin, int end, int ratio) {
   return mx::expand_dims(
@@ -182,7 +182,7 @@ mx::array EntryStep::ChosenLists(int width) const {
   for (const StepRows::Sequence& sequence : rows_.sequences()) {
     const auto& own = chosen[sequence.number];
     lists.push_back(own.has_value()
-                        ? ListsOf(*own, mx::greater_equal(*own, mx::array(0, mx::int32)), width)
+                        ? Widened(*own, width)
                         : FirstLists(SeenBy(sequence.begin, sequence.end(), ratio_), width));
   }
   return mx::concatenate(lists, 0);
@@ -196,7 +196,7 @@ mx::array EntryStep::CandidateLists(int width) const {
     if (own.has_value()) {
       const mx::array numbers =
           mx::broadcast_to(mx::expand_dims(mx::arange(0, own->shape(1)), 0), own->shape());
-      lists.push_back(ListsOf(numbers, *own, width));
+      lists.push_back(Widened(Ascending(numbers, *own), width));
       continue;
     }
     const mx::array seen = SeenBy(sequence.begin, sequence.end(), ratio_);

@@ -63,8 +63,8 @@ class EntryStep {
     return rows_.LastOfGroups(*keys_, sequence, ratio_);
   }
 
-  // By sequence, what the layer that chose last left: int32 [count, top] numbers of entries, -1
-  // behind the last one. Unset: all that a row sees.
+  // By sequence, what the layer that chose last left: int32 [count, top] numbers of entries,
+  // ascending, -1 behind the last one. Unset: all that a row sees.
   std::vector<std::optional<mlx::core::array>> chosen;
   // Blocks of entries among which layers behind one choose: bool [count, blocks]. Unset: all.
   std::vector<std::optional<mlx::core::array>> candidates;
@@ -77,6 +77,9 @@ class EntryStep {
 
   // Of rows [begin, end) of a sequence, how many entries of `ratio` each sees: int32 [rows, 1].
   static mlx::core::array SeenBy(int begin, int end, int ratio);
+  // Rows of int32 `numbers` in ascending order, those that are not `held` behind them as -1. A
+  // stage that is handed them so adds in the order of the one that chose.
+  static mlx::core::array Ascending(const mlx::core::array& numbers, const mlx::core::array& held);
 
  private:
   mlx::core::array ChosenLists(int width) const;

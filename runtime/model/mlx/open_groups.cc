@@ -48,7 +48,7 @@ void MlxOpenGroups::Keep(uint32_t slot, size_t layer, int begin, const mx::array
                        begin <= kept->begin + kept->each.shape(0) &&
                        std::max(first, kept->begin) < begin;
   if (!goes_on) {
-    kept.emplace(Numbers{begin, rows});
+    kept.emplace(Numbers{begin, mx::contiguous(rows)});  // not a step's whole buffer
     return;
   }
   const int from = std::max(first, kept->begin);

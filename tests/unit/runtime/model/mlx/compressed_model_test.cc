@@ -139,6 +139,22 @@ TEST(MlxCompressedModelTest, StagesOfBothKindsGiveWhatOneGives) {
   }
 }
 
+// What a stage is handed is what the layer before it gave, and in its order: every sum is the same.
+TEST(MlxCompressedModelTest, StagesOfTheGraphHaveTheBitsOfOne) {
+  for (const std::vector<int>& cut :
+       {std::vector{0, 1, 5}, std::vector{0, 4, 5}, std::vector{0, 1, 2, 3, 4, 5}}) {
+    std::vector<std::unique_ptr<Decoder>> held;
+    std::vector<LayerStack*> stages;
+    for (size_t i = 0; i + 1 < cut.size(); ++i) {
+      held.push_back(Load<Decoder>(cut[i], cut[i + 1]));
+      stages.push_back(held.back().get());
+    }
+    const std::vector<int> ends = {40, 77, 78, 79, kLength};
+    EXPECT_EQ(InParts(stages, ends, 3), InParts({Load<Decoder>().get()}, ends, 3))
+        << "of " << held.size() << " stages";
+  }
+}
+
 // A layer that looks at its window alone, between two that look at entries: what it hands on is
 // what came.
 TEST(MlxCompressedModelTest, EntriesPassThroughAStageThatLooksAtNone) {
