@@ -50,20 +50,34 @@ int Misconfigured(const absl::Status& status) {
   return kExitMisconfigured;
 }
 
+// What --help shows as a flag's value.
+std::string ValueKind(const ConfigKey& key) {
+  if (!key.choices.empty()) {
+    std::string out;
+    for (const std::string_view choice : key.choices) {
+      out += (out.empty() ? "{" : ",") + std::string(choice);
+    }
+    return out + "}";
+  }
+  if (std::holds_alternative<bool Config::*>(key.field)) return "[true|false]";
+  if (std::holds_alternative<std::vector<std::string> Config::*>(key.field)) return "A,B,...";
+  if (std::holds_alternative<int64_t Config::*>(key.field)) {
+    return "NUMBER [" + std::to_string(key.min) + ".." + std::to_string(key.max) + "]";
+  }
+  return "TEXT";
+}
+
 void DeclareFlags(CLI::App& app, Arguments& arguments) {
   app.add_option("--config", arguments.config_file,
-                 "YAML file of settings (env MACRAME_CONFIG; default ~/.macrame/agentd.yaml, then "
-                 "/etc/macrame/agentd.yaml)")
+                 "Settings in YAML (default: ~/.macrame/agentd.yaml, /etc/macrame/agentd.yaml)")
+      ->type_name("FILE")
       ->envname("MACRAME_CONFIG");
   app.add_flag("--print-config", arguments.print_config,
-               "print every setting with its value and origin as YAML, and stop");
-  app.add_flag(
-      "--new-identity", arguments.new_identity,
-      "for a machine whose disk was copied: give its state folder a node id of its own, and "
-      "stop; models, settings and what the cluster serves stay");
+               "Print every setting with its value and origin as YAML, and exit");
+  app.add_flag("--new-identity", arguments.new_identity,
+               "Give the state folder of a copied disk a node id of its own, and exit");
   app.add_flag("--launchd", arguments.launchd,
-               "end with 0, not 2, where starting again would be no use: launchd tells no other "
-               "codes apart");
+               "Exit with 0, not 2, on wrong settings, so that launchd does not restart");
   app.set_version_flag("--version", std::string("agentd ") + kAgentVersion);
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name(key.name);
@@ -71,11 +85,9 @@ void DeclareFlags(CLI::App& app, Arguments& arguments) {
         FlagName(key),
         [&arguments, name](const std::string& text) { arguments.flags[name] = text; },
         std::string(key.text) + " [" + EnvironmentName(key) + "]");
+    option->option_text(ValueKind(key));
     if (std::holds_alternative<bool Config::*>(key.field))
       option->expected(0, 1)->default_str("true");
-    if (std::holds_alternative<std::vector<std::string> Config::*>(key.field)) {
-      option->type_name("A,B,…");
-    }
   }
   app.footer(kExitCodesText);
 }

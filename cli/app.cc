@@ -39,17 +39,21 @@ struct RawOptions {
 };
 
 void AddGlobalFlags(CLI::App& app, RawOptions* raw) {
-  app.add_option("--socket", raw->place.socket, "The agent's socket (MACRAME_SOCKET)");
+  app.add_option("--socket", raw->place.socket, "Path of the agent's socket (MACRAME_SOCKET)")
+      ->type_name("PATH");
   app.add_option("--access", raw->place.access,
-                 "Ask a cluster from another machine, with this access file (MACRAME_ACCESS)");
-  app.add_option("--host", raw->place.host,
-                 "Which of its nodes is asked: a name, an id or NAME[:PORT] (MACRAME_HOST)");
-  app.add_option("-o,--output", raw->output, "table, json or yaml (MACRAME_OUTPUT)")
+                 "Use a cluster from another machine, with this access file (MACRAME_ACCESS)")
+      ->type_name("FILE");
+  app.add_option("--host", raw->place.host, "Node to ask: name, id or NAME[:PORT] (MACRAME_HOST)")
+      ->type_name("HOST");
+  app.add_option("-o,--output", raw->output,
+                 "Format of the output (MACRAME_OUTPUT; default: table)")
       ->check(CLI::IsMember({"table", "json", "yaml"}));
-  app.add_flag("--json", raw->json, "The same as -o json");
-  app.add_option("--color", raw->color, "auto, always or never")
+  app.add_flag("--json", raw->json, "Same as -o json");
+  app.add_option("--color", raw->color,
+                 "Use of colors (default: auto; NO_COLOR and CLICOLOR_FORCE are read)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
-  app.add_flag("-q,--quiet", raw->quiet, "No progress and no statistics");
+  app.add_flag("-q,--quiet", raw->quiet, "Print no progress and no statistics");
   app.set_version_flag("--version", absl::StrCat("clusterctl ", ClientVersion()));
 }
 
@@ -77,20 +81,7 @@ absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& en
   return options;
 }
 
-void AddCommands(CommandTree& tree) {
-  AddRun(tree);
-  AddChat(tree);
-  AddPs(tree);
-  AddLs(tree);
-  AddDevicesList(tree);
-  AddNodes(tree);
-  AddNodesForget(tree);
-  AddNodesApprove(tree);
-  AddNodesRevoke(tree);
-  AddNodesMark(tree);
-  AddCordon(tree);
-  AddStatus(tree);
-  AddTop(tree);
+void AddModel(CommandTree& tree) {
   CLI::App* model = tree.Add(tree.root, "model", "Load, ask and unload models");
   model->require_subcommand(1);
   AddModelLoad(tree, model);
@@ -103,15 +94,10 @@ void AddCommands(CommandTree& tree) {
   AddModelStatus(tree, model);
   AddModelStats(tree, model);
   AddModelUnload(tree, model);
-  AddBench(tree);
-  AddTrace(tree);
-  AddPlan(tree);
-  AddCapacity(tree);
-  AddTopology(tree);
-  AddLogs(tree);
-  AddEvents(tree);
-  AddDebug(tree);
-  CLI::App* cluster = tree.Add(tree.root, "cluster", "Make a cluster; see how it is");
+}
+
+void AddCluster(CommandTree& tree) {
+  CLI::App* cluster = tree.Add(tree.root, "cluster", "Create, join and check a cluster");
   cluster->require_subcommand(1);
   AddClusterInit(tree, cluster);
   AddClusterAuthority(tree, cluster);
@@ -120,22 +106,55 @@ void AddCommands(CommandTree& tree) {
   AddClusterStatus(tree, cluster);
   AddClusterHealth(tree, cluster);
   AddClusterPause(tree, cluster);
-  AddLinks(tree);
-  AddDoctor(tree);
+}
+
+// In the order of --help.
+void AddCommands(CommandTree& tree) {
+  tree.group = "Use models";
+  AddRun(tree);
+  AddChat(tree);
+  AddPs(tree);
+  AddLs(tree);
+  AddModel(tree);
+  AddPlan(tree);
+  tree.group = "Look";
+  AddStatus(tree);
+  AddTop(tree);
+  AddDevicesList(tree);
+  AddNodes(tree);
   AddStats(tree);
+  AddEvents(tree);
+  AddLogs(tree);
   AddMetrics(tree);
-  AddSpeeds(tree);
-  AddExport(tree);
-  AddValidate(tree);
-  AddVerify(tree);
-  AddRdma(tree);
-  AddNet(tree);
-  AddService(tree);
-  AddCompletion(tree);
-  AddHelp(tree);
+  tree.group = "Operate";
+  AddNodesForget(tree);
+  AddNodesApprove(tree);
+  AddNodesRevoke(tree);
+  AddNodesMark(tree);
+  AddCordon(tree);
   AddKey(tree);
   AddTenant(tree);
   AddAudit(tree);
+  tree.group = "Set up";
+  AddCluster(tree);
+  AddService(tree);
+  AddNet(tree);
+  AddRdma(tree);
+  AddTopology(tree);
+  AddCapacity(tree);
+  AddExport(tree);
+  AddValidate(tree);
+  AddCompletion(tree);
+  tree.group = "Find faults";
+  AddDoctor(tree);
+  AddLinks(tree);
+  AddVerify(tree);
+  AddBench(tree);
+  AddTrace(tree);
+  AddSpeeds(tree);
+  AddDebug(tree);
+  tree.group = "About clusterctl";
+  AddHelp(tree);
   AddVersion(tree);
 }
 
@@ -237,6 +256,7 @@ CLI::App* CommandTree::Add(CLI::App* parent, const std::string& name,
                            const std::string& description) {
   CLI::App* command = parent->add_subcommand(name, description);
   command->fallthrough();
+  if (parent == root) command->group(group);
   std::string path = name;
   for (const CLI::App* above = parent; above != nullptr; above = above->get_parent()) {
     path = absl::StrCat(above->get_name(), " ", path);
@@ -272,8 +292,9 @@ int Invocation::Fail(const absl::Status& status) const {
 namespace {
 
 int Run(const std::vector<std::string>& arguments, const Environment& environment) {
-  CLI::App app("Macrame's tool: the machines of a cluster and the models that they serve.",
+  CLI::App app("Manage a Macrame cluster: its machines and the models that they serve.",
                "clusterctl");
+  app.formatter(MakeHelpFormatter());
   RawOptions raw;
   AddGlobalFlags(app, &raw);
   app.require_subcommand(1);
@@ -309,7 +330,7 @@ int Run(const std::vector<std::string>& arguments, const Environment& environmen
 
 }  // namespace
 
-// What was to be told and could not be written was not done, whatever else was.
+// If the output could not be written, the command fails even when its action succeeded.
 int RunClusterctl(const std::vector<std::string>& arguments, const Environment& environment) {
   const int code = Run(arguments, environment);
   const bool was_written = environment.out->good();

@@ -81,19 +81,21 @@ int RunAuditExport(const Invocation& run) {
 }  // namespace
 
 void AddAudit(CommandTree& tree) {
-  CLI::App* audit = tree.Add(tree.root, "audit", "The log of who did what at this machine's agent");
+  CLI::App* audit =
+      tree.Add(tree.root, "audit", "Show and check the log of who did what on this agent");
   audit->require_subcommand(1);
-  CLI::App* show = tree.Add(audit, "show", "Its last entries");
+  CLI::App* show = tree.Add(audit, "show", "Show the last entries");
   auto options = std::make_shared<AuditShowOptions>();
-  show->add_option("--since", options->since, "Only the last 2h or 30d (all)")
+  show->add_option("--since", options->since, "Show only the last 2h or 30d (default: all)")
       ->check(IsLongDuration());
-  show->add_option("--limit", options->limit, "At most so many, the newest (100)")
+  show->add_option("--limit", options->limit,
+                   "Maximum number of entries, newest first (default: 100)")
       ->check(CLI::Range(1u, 4000u));
   tree.OnChosen(show, [options](const Invocation& run) { return RunAuditShow(run, *options); });
   CLI::App* verify =
-      tree.Add(audit, "verify", "Whether lines were changed or are missing; 1: where the first is");
+      tree.Add(audit, "verify", "Check for changed or missing lines (exit code 1: found)");
   tree.OnChosen(verify, RunAuditVerify);
-  CLI::App* all = tree.Add(audit, "export", "All of it on stdout, a JSON object a line");
+  CLI::App* all = tree.Add(audit, "export", "Print all entries, one JSON object a line");
   tree.OnChosen(all, RunAuditExport);
 }
 

@@ -197,9 +197,9 @@ int RunBench(const Invocation& run, BenchOptions options) {
 
 void AddBench(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "bench", "Time real requests: users, prompt and answer lengths");
+      tree.Add(tree.root, "bench", "Measure real requests: users, prompt and answer lengths");
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("model", options->model, "The name it is served under")->required();
+  command->add_option("model", options->model, "Name of a loaded model")->required();
   const auto list = [&](const char* flag, std::vector<uint32_t>& into, uint32_t most,
                         const char* text) {
     command->add_option(flag, into, text)
@@ -207,17 +207,20 @@ void AddBench(CommandTree& tree) {
         ->check(CLI::Range(1u, most))
         ->expected(1, static_cast<int>(kCasesMax));
   };
-  list("--users", options->users, kUsersMax, "Users at the same time; several: 1,4,16");
-  list("--prompt-tokens", options->prompt_tokens, kTokensMax, "About so many tokens of prompt");
-  list("--answer-tokens", options->answer_tokens, kTokensMax, "At most so many tokens of answer");
-  command->add_option("--requests", options->requests, "Requests of each user, one after another")
+  list("--users", options->users, kUsersMax, "Numbers of concurrent users, such as 1,4,16");
+  list("--prompt-tokens", options->prompt_tokens, kTokensMax,
+       "Approximate numbers of prompt tokens");
+  list("--answer-tokens", options->answer_tokens, kTokensMax, "Maximum numbers of answer tokens");
+  command
+      ->add_option("--requests", options->requests,
+                   "Number of requests each user sends, one after another")
       ->check(CLI::Range(1u, kRequestsMax));
-  command->add_option("--warm-up", options->warm_up, "Requests ahead that don't count")
+  command
+      ->add_option("--warm-up", options->warm_up, "Number of requests sent first and not counted")
       ->check(CLI::Range(1u, kRequestsMax));
   command
       ->add_option("--shared-prefix", options->shared_prefix,
-                   "Tokens with which all prompts begin alike, so that the prefix cache has them; "
-                   "0: none")
+                   "Number of tokens that all prompts begin with (prefix cache); 0: none")
       ->check(CLI::Range(0u, kTokensMax));
   tree.OnChosen(command, [options](const Invocation& run) { return RunBench(run, *options); });
 }

@@ -110,53 +110,65 @@ int RunCapacity(const Invocation& run, const CLI::App& command, const CapacityOp
 }  // namespace
 
 void AddCapacity(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "capacity",
-                               "What machines would hold, how fast, and what they cost; needs no "
-                               "cluster");
+  CLI::App* command =
+      tree.Add(tree.root, "capacity",
+               "Show what machines can hold, at what speed and cost; needs no cluster");
   auto options = std::make_shared<CapacityOptions>();
   CLI::Option* buy =
-      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
+      command
+          ->add_option("--buy", options->buy,
+                       "Machines to price, as in \"4x mac-studio-m3-ultra-512gb, ...\"")
+          ->type_name("MACHINES")
           ->check(NamesSomething);
-  CLI::Option* tier =
-      command->add_option("--tier", options->tier, "starter, professional or enterprise")
-          ->check(NamesSomething)
-          ->excludes(buy);
-  command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
+  CLI::Option* tier = command
+                          ->add_option("--tier", options->tier,
+                                       "Set of machines: starter, professional or enterprise")
+                          ->type_name("NAME")
+                          ->check(NamesSomething)
+                          ->excludes(buy);
+  command->add_option("--cluster", options->cluster_path, "YAML file that describes the machines")
+      ->type_name("FILE")
       ->excludes(buy)
       ->excludes(tier);
   command
       ->add_option("--for", options->for_model,
-                   "What to buy for this model (or model's folder); 1: nothing will do")
+                   "Find machines for this model (exit code 1: no machine can hold it)")
+      ->type_name("MODEL")
       ->check(NamesSomething);
   command
       ->add_option("--models", options->models,
-                   "Of the catalogue, or folders of models: a,b-4bit,./c")
+                   "Models to check, from the catalogue or folders: a,b-4bit,./c")
+      ->type_name("MODELS")
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--catalogue", options->catalogue_path,
-                      "YAML entries of models beside the catalogue's");
-  command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));
-  command->add_option("--speed", options->speed, "With --for: tokens/s that each user at work gets")
+  command->add_option("--catalogue", options->catalogue_path, "YAML file with more models")
+      ->type_name("FILE");
+  command->add_option("--users", options->users, "Number of concurrent users (default: 50)")
+      ->check(CLI::Range(1u, 100000u));
+  command->add_option("--speed", options->speed, "Minimum tokens/s of each active user, with --for")
       ->check(CLI::Range(0.0, 1e6));
-  command->add_option("--context", options->context, "Default 4096")
+  command->add_option("--context", options->context, "Tokens of context (default: 4096)")
       ->check(CLI::Range(1u, 1u << 24));
-  command->add_option("--price", options->price, "Of all machines; default as published of them")
+  command->add_option("--price", options->price, "Price of all machines (default: as published)")
       ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--currency", options->currency,
-                      "A sign; default as published of the machines, else £");
-  command->add_option("--months", options->months, "Of amortisation; default 36")
+  command
+      ->add_option("--currency", options->currency, "Currency sign (default: as published, else £)")
+      ->type_name("SIGN");
+  command->add_option("--months", options->months, "Months of amortisation (default: 36)")
       ->check(CLI::Range(1u, 1200u));
-  command->add_option("--tariff", options->tariff, "A kilowatt hour; default 0.25")
+  command->add_option("--tariff", options->tariff, "Price of a kilowatt hour (default: 0.25)")
       ->check(CLI::Range(0.0, 1e6));
-  command->add_option("--duty", options->duty, "Part of the time at peak; default 0.20")
+  command->add_option("--duty", options->duty, "Share of time at peak load, 0 to 1 (default: 0.20)")
       ->check(CLI::Range(0.0, 1.0));
   command
       ->add_option("--peak-watts", options->peak_watts,
-                   "Of all machines; default as published of them, else as Apple states for each")
+                   "Power of all machines under load (default: as published)")
       ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--idle-watts", options->idle_watts, "The same, idle")
+  command
+      ->add_option("--idle-watts", options->idle_watts,
+                   "Power of all machines when idle (default: as published)")
       ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--cloud", options->cloud, "A month in the cloud, to compare with")
+  command->add_option("--cloud", options->cloud, "Monthly price of a cloud service to compare with")
       ->check(CLI::Range(0.0, 1e12));
   tree.OnChosen(command, [command, options](const Invocation& run) {
     return RunCapacity(run, *command, *options);

@@ -290,43 +290,42 @@ int RunChat(const Invocation& run, ChatOptions options, bool may_load) {
 }
 
 void AddChatFlags(CLI::App* command, ChatOptions* options) {
-  command->add_option("--system", options->settings.system, "Instructions ahead of everything");
+  command->add_option("--system", options->settings.system, "System prompt")->type_name("TEXT");
   command
       ->add_option("--temperature", options->settings.temperature,
-                   "0 always takes the likeliest token (default: as the model says)")
+                   "Sampling temperature; 0: greedy (default: the model's)")
       ->check(CLI::Range(0.0, 2.0));
   command
       ->add_option("--max-tokens", options->settings.max_tokens,
-                   "At most this many tokens of an answer (default: until the context is full)")
+                   "Maximum number of tokens of an answer (default: all of the context)")
       ->check(CLI::Range(1u, 1'000'000'000u));
   command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
   command->add_flag("--no-history", options->no_history,
-                    "Keep nothing of what is typed (else in ~/.macrame/chat_history)");
+                    "Save no input history (default: ~/.macrame/chat_history)");
 }
 
 }  // namespace
 
 void AddRun(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "run",
-                               "Load a model if need be, then ask it, or talk to it at a terminal");
+  CLI::App* command =
+      tree.Add(tree.root, "run", "Load a model if needed, then ask it or chat with it");
   auto options = std::make_shared<ChatOptions>();
-  command->add_option("model", options->model, "A model's name, or the path of its folder")
+  command->add_option("model", options->model, "Name of a model, or path of its folder")
       ->required();
   command->add_option("question", options->question,
-                      "One question; without it a conversation, or what is piped in");
+                      "One question; without it: chat, or read the question from stdin");
   AddChatFlags(command, options.get());
   command
       ->add_option("--timeout", options->timeout,
-                   "How long to wait for the load: 90s, 10m (the default), 1h")
+                   "Time limit of the load: 90s, 10m, 1h (default: 10m)")
       ->check(IsDuration());
   tree.OnChosen(command, [options](const Invocation& run) { return RunChat(run, *options, true); });
 }
 
 void AddChat(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "chat", "Talk to a loaded model");
+  CLI::App* command = tree.Add(tree.root, "chat", "Chat with a loaded model");
   auto options = std::make_shared<ChatOptions>();
-  command->add_option("model", options->model,
-                      "The name it is served under (default: the one that is loaded)");
+  command->add_option("model", options->model, "Name of a loaded model (default: the only one)");
   AddChatFlags(command, options.get());
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunChat(run, *options, false); });

@@ -26,7 +26,7 @@ int RunHealth(const Invocation& run) {
 
 void AddClusterHealth(CommandTree& tree, CLI::App* cluster) {
   CLI::App* command =
-      tree.Add(cluster, "health", "'All nodes healthy', or what is not; the exit code says it too");
+      tree.Add(cluster, "health", "Print 'All nodes healthy' or the problems, with an exit code");
   tree.OnChosen(command, RunHealth);
 }
 

@@ -51,13 +51,15 @@ int RunClusterInit(const Invocation& run, const InitOptions& options) {
 }  // namespace
 
 void AddClusterInit(CommandTree& tree, CLI::App* cluster) {
-  CLI::App* command =
-      tree.Add(cluster, "init", "Make a new cluster: its authority and secret file");
+  CLI::App* command = tree.Add(cluster, "init", "Create a cluster: its authority and secret file");
   auto options = std::make_shared<InitOptions>();
-  command->add_option("--name", options->name, "The cluster's name, for people (macrame)");
-  command->add_option("--out", options->out,
-                      absl::StrCat("Where to write the secret; by default ",
-                                   transport::DefaultClusterSecretPath()));
+  command->add_option("--name", options->name, "Name of the cluster (default: macrame)")
+      ->type_name("NAME");
+  command
+      ->add_option("--out", options->out,
+                   absl::StrCat("File to write the secret to; default: ",
+                                transport::DefaultClusterSecretPath()))
+      ->type_name("FILE");
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunClusterInit(run, *options); });
 }

@@ -77,13 +77,15 @@ int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
 
 void AddClusterJoin(CommandTree& tree, CLI::App* cluster) {
   CLI::App* command =
-      tree.Add(cluster, "join", "Let this machine join with what 'cluster token' printed");
+      tree.Add(cluster, "join", "Join this machine to a cluster, with a token of 'cluster token'");
   auto options = std::make_shared<JoinOptions>();
   command
       ->add_option("token", options->token,
-                   "The line that 'cluster token' printed; -: from standard input")
+                   "Token that 'cluster token' printed; -: read it from stdin")
       ->required();
-  command->add_option("--wait", options->wait, "For approval, where the token asks for it (10m)")
+  command
+      ->add_option("--wait", options->wait,
+                   "Time limit for approval, if the token requires it (default: 10m)")
       ->check(IsDuration());
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunClusterJoin(run, *options); });

@@ -180,12 +180,12 @@ void AddClusterPause(CommandTree& tree, CLI::App* cluster) {
       return run(invocation, *options);
     });
   };
-  add("drain", "Take no new requests on any node, and wait until none is under way",
-      "How long requests under way are waited for: 90s, 10m (default 60s)", RunDrain);
-  add("stop", "Drain the cluster and unload everything, until 'cluster start'",
-      "How long requests under way have to end: 90s, 10m (default 60s)", RunStop);
+  add("drain", "Refuse new requests on every node, and wait until none is running",
+      "Time to wait for running requests: 90s, 10m (default: 60s)", RunDrain);
+  add("stop", "Drain the cluster and unload all models, until 'cluster start'",
+      "Time that running requests have to finish: 90s, 10m (default: 60s)", RunStop);
   CLI::App* start =
-      tree.Add(cluster, "start", "Serve again after 'drain' or 'stop': load what was loaded");
+      tree.Add(cluster, "start", "Serve again after 'drain' or 'stop', with the same models");
   tree.OnChosen(start, RunStart);
 }
 

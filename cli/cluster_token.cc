@@ -46,15 +46,17 @@ int RunClusterToken(const Invocation& run, const TokenOptions& options) {
 }  // namespace
 
 void AddClusterToken(CommandTree& tree, CLI::App* cluster) {
-  CLI::App* command = tree.Add(cluster, "token",
-                               "Make a token that lets a machine join (where the secret file is)");
+  CLI::App* command =
+      tree.Add(cluster, "token", "Create a token that lets a machine join (needs the secret file)");
   auto options = std::make_shared<TokenOptions>();
-  command->add_option("--valid-for", options->valid_for, "How long, at most 24h (1h)")
+  command
+      ->add_option("--valid-for", options->valid_for,
+                   "Lifetime of the token, at most 24h (default: 1h)")
       ->check(IsDuration());
-  command->add_option("--uses", options->uses, "How many machines (1)")
+  command
+      ->add_option("--uses", options->uses, "Number of machines that may join with it (default: 1)")
       ->check(CLI::Range(1u, kUsesMax));
-  command->add_flag("--approve", options->approve,
-                    "Each machine waits until 'nodes approve' lets it in");
+  command->add_flag("--approve", options->approve, "Require 'nodes approve' for each machine");
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunClusterToken(run, *options); });
 }

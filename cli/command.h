@@ -50,6 +50,7 @@ using RunCommand = std::function<int(const Invocation&)>;
 // The tree of subcommands while it is built.
 struct CommandTree {
   CLI::App* root = nullptr;
+  std::string group;  // heading in --help of the subcommands of `root` that are added next
   RunCommand chosen;
 
   // The subcommand `name` of `parent`, with a description; its flags may stand before or after.

@@ -303,16 +303,16 @@ std::string CompletionScript(std::string_view shell) {
 
 void AddCompletion(CommandTree& tree) {
   CLI::App* command = tree.Add(tree.root, "completion",
-                               "The script that lets a shell complete commands and live names");
+                               "Print the script that completes commands and names in a shell");
   auto shell = std::make_shared<std::string>();
-  command->add_option("shell", *shell, "bash, zsh or fish")
+  command->add_option("shell", *shell, "Shell to complete in: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   tree.OnChosen(command, [shell](const Invocation& run) {
     *run.environment.out << CompletionScript(*shell);
     return kExitOk;
   });
-  CLI::App* asked = tree.Add(tree.root, "__complete", "What a command line could go on with");
+  CLI::App* asked = tree.Add(tree.root, "__complete", "Complete a command line");
   asked->group("");
   auto words = std::make_shared<std::vector<std::string>>();
   asked->add_option("words", *words)->expected(0, -1);

@@ -144,21 +144,22 @@ void AddCordon(CommandTree& tree) {
   const auto add = [&](const char* word, const char* what, v1::CordonOrder order) {
     CLI::App* command = tree.Add(tree.root, word, what);
     auto node = std::make_shared<std::string>();
-    command->add_option("node", *node, "Hostname, or the first digits of its id")->required();
+    command->add_option("node", *node, "Hostname, or first digits of the node's id")->required();
     tree.OnChosen(command,
                   [node, order](const Invocation& run) { return RunCordon(run, *node, order); });
   };
-  add("cordon", "Place nothing new on a node; what runs there stays", v1::CORDON_ORDER_CORDON);
+  add("cordon", "Place nothing new on a node; running ranks stay", v1::CORDON_ORDER_CORDON);
   CLI::App* drain =
-      tree.Add(tree.root, "drain", "Move everything off a node, and wait until it is empty");
+      tree.Add(tree.root, "drain", "Move everything off a node and wait until it is empty");
   auto options = std::make_shared<DrainOptions>();
-  drain->add_option("node", options->node, "Hostname, or the first digits of its id")->required();
+  drain->add_option("node", options->node, "Hostname, or first digits of the node's id")
+      ->required();
   drain
       ->add_option("--deadline", options->deadline,
-                   "How long answers under way have to end: 90s, 10m (default 60s)")
+                   "Time that running requests have to finish: 90s, 10m (default: 60s)")
       ->check(IsDuration());
   tree.OnChosen(drain, [options](const Invocation& run) { return RunDrain(run, *options); });
-  add("uncordon", "Let a node take ranks again", v1::CORDON_ORDER_UNCORDON);
+  add("uncordon", "Allow a node to take ranks again", v1::CORDON_ORDER_UNCORDON);
 }
 
 }  // namespace macrame::cli

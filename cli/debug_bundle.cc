@@ -174,12 +174,13 @@ int RunBundle(const Invocation& run, const BundleOptions& options) {
 }  // namespace
 
 void AddDebug(CommandTree& tree) {
-  CLI::App* debug = tree.Add(tree.root, "debug", "What to hand over when something is wrong");
+  CLI::App* debug = tree.Add(tree.root, "debug", "Collect files for a bug report");
   debug->require_subcommand(1);
   CLI::App* bundle = tree.Add(
-      debug, "bundle", "Status, links, findings, events, logs and settings in one file (.tar.gz)");
+      debug, "bundle", "Write status, links, findings, events, logs and settings to a .tar.gz");
   auto options = std::make_shared<BundleOptions>();
-  bundle->add_option("--out", options->out, "The file (default: macrame-debug-TIME.tar.gz here)");
+  bundle->add_option("--out", options->out, "File to write (default: macrame-debug-TIME.tar.gz)")
+      ->type_name("FILE");
   tree.OnChosen(bundle, [options](const Invocation& run) { return RunBundle(run, *options); });
 }
 

@@ -23,15 +23,15 @@ int RunDevicesList(const Invocation& run) {
 }  // namespace
 
 void AddDevicesList(CommandTree& tree) {
-  CLI::App* devices = tree.Add(tree.root, "devices", "The machines of the cluster");
+  CLI::App* devices = tree.Add(tree.root, "devices", "List the machines of the cluster");
   devices->require_subcommand(1);
-  CLI::App* list = tree.Add(devices, "list", "Every node with its memory, GPU and state");
+  CLI::App* list = tree.Add(devices, "list", "List every node with its memory, GPU and state");
   tree.OnChosen(list, RunDevicesList);
 }
 
 void AddNodes(CommandTree& tree) {
   CLI::App* nodes =
-      tree.Add(tree.root, "nodes", "Every node, as 'devices list'; who belongs to the cluster");
+      tree.Add(tree.root, "nodes", "List nodes (as 'devices list'); approve, label or remove them");
   tree.OnChosen(nodes, RunDevicesList);
 }
 

@@ -85,15 +85,16 @@ int RunDoctor(const Invocation& run, const DoctorOptions& options) {
 }  // namespace
 
 void AddDoctor(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "doctor",
-                               "What is wrong with links and nodes, why, and who can fix it; exit "
-                               "code 10: warnings, 11: degraded, 12: errors");
+  CLI::App* command =
+      tree.Add(tree.root, "doctor", "Find problems of links and nodes, their causes and remedies");
   auto options = std::make_shared<DoctorOptions>();
-  command->add_option("nodes", options->nodes, "Only these nodes and the links between them");
-  command->add_option("--explain", options->explain,
-                      "What a reason code, or an error's words, mean");
-  command->add_option("--report", options->report,
-                      "Write the whole story here as Markdown, and beside it as JSON");
+  command->add_option("nodes", options->nodes, "Check only these nodes and the links between them");
+  command->add_option("--explain", options->explain, "Explain a reason code or an error message")
+      ->type_name("REASON");
+  command
+      ->add_option("--report", options->report,
+                   "Write a full report to this file, as Markdown, with JSON next to it")
+      ->type_name("FILE");
   tree.OnChosen(command, [options](const Invocation& run) { return RunDoctor(run, *options); });
 }
 

@@ -28,7 +28,7 @@ CLI::Validator IsDuration() {
                    ? std::string()
                    : "'" + text + "' is no length of time up to 24h; write 90s, 10m or 1h";
       },
-      "TIME");
+      "DURATION");
 }
 
 CLI::Validator IsLongDuration() {
@@ -38,7 +38,7 @@ CLI::Validator IsLongDuration() {
                    ? std::string()
                    : "'" + text + "' is no length of time up to ten years; write 12h or 30d";
       },
-      "TIME");
+      "DURATION");
 }
 
 uint64_t NowUnixMs() {

@@ -93,13 +93,13 @@ int RunEvents(const Invocation& run, const EventsOptions& options) {
 
 void AddEvents(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "events", "What happened: nodes, elections, models, cordons");
+      tree.Add(tree.root, "events", "Show what happened: nodes, elections, models, cordons");
   auto options = std::make_shared<EventsOptions>();
   command
       ->add_option("--since", options->since,
-                   "Only of the last 10m, 1h, … (default: all that the agents still know)")
+                   "Show only the last 10m, 1h, … (default: all that agents still have)")
       ->check(IsDuration());
-  command->add_flag("-f,--follow", options->follow, "Go on with what happens until Ctrl-C");
+  command->add_flag("-f,--follow", options->follow, "Follow new events until Ctrl-C");
   tree.OnChosen(command, [options](const Invocation& run) { return RunEvents(run, *options); });
 }
 

@@ -130,26 +130,29 @@ int RunValidate(const Invocation& run, const std::string& path) {
 }  // namespace
 
 void AddExport(CommandTree& tree) {
-  CLI::App* group = tree.Add(tree.root, "export", "What other tools need to know of this cluster");
+  CLI::App* group = tree.Add(tree.root, "export", "Write files for other tools");
   group->require_subcommand(1);
   CLI::App* command =
-      tree.Add(group, "hostfile", "The host file that mlx.launch takes, from measured links");
+      tree.Add(group, "hostfile", "Write a hostfile for mlx.launch, from measured links");
   auto options = std::make_shared<ExportOptions>();
   command
-      ->add_option("--backend", options->backend, "ring, jaccl or jaccl-ring (default: the best)")
+      ->add_option("--backend", options->backend,
+                   "Backend: ring, jaccl or jaccl-ring (default: the best)")
+      ->type_name("NAME")
       ->check(CLI::IsMember(MlxBackendNames()));
-  command->add_option("--nodes", options->nodes, "Only these nodes, in this order");
-  command->add_flag("--env", options->environment, "Instead the MLX_* settings of each rank");
+  command->add_option("--nodes", options->nodes, "Use only these nodes, in this order")
+      ->type_name("NODES");
+  command->add_flag("--env", options->environment, "Print each rank's MLX_* variables instead");
   tree.OnChosen(command, [options](const Invocation& run) { return RunExport(run, *options); });
 }
 
 void AddValidate(CommandTree& tree) {
-  CLI::App* group = tree.Add(tree.root, "validate", "Whether a file is what other tools take");
+  CLI::App* group = tree.Add(tree.root, "validate", "Check files for other tools");
   group->require_subcommand(1);
   CLI::App* command =
-      tree.Add(group, "hostfile", "Every fault with its line; exit code 1 when there is one");
+      tree.Add(group, "hostfile", "Check a hostfile for mlx.launch (exit code 1: it has errors)");
   auto path = std::make_shared<std::string>();
-  command->add_option("file", *path, "The host file")->required();
+  command->add_option("file", *path, "Hostfile to check")->required();
   tree.OnChosen(command, [path](const Invocation& run) { return RunValidate(run, *path); });
 }
 

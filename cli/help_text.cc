@@ -2,7 +2,10 @@
 
 #include <array>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {
@@ -14,14 +17,15 @@ struct Examples {
 };
 
 constexpr std::array kExamples = {
-    Examples{"clusterctl",
-             "  clusterctl nodes                              the machines\n"
-             "  clusterctl ls                                 the models on their disks\n"
-             "  clusterctl run NAME                           load one if need be, and talk to it\n"
-             "  clusterctl model load NAME                    serve one, split where it has to be\n"
-             "  clusterctl model infer NAME --prompt \"...\"    ask it\n"
-             "  clusterctl status                             nodes, models, problems\n"
-             "  clusterctl doctor                             what is wrong, and what to do\n"},
+    Examples{
+        "clusterctl",
+        "  clusterctl nodes                              list the machines\n"
+        "  clusterctl ls                                 list the models on their disks\n"
+        "  clusterctl run NAME                           load a model if needed, and chat\n"
+        "  clusterctl model load NAME                    serve it, split over nodes if needed\n"
+        "  clusterctl model infer NAME --prompt \"...\"    ask it\n"
+        "  clusterctl status                             show nodes, models, problems\n"
+        "  clusterctl doctor                             find problems and remedies\n"},
     Examples{"clusterctl devices list",
              "  clusterctl devices list\n"
              "  clusterctl devices list -o json\n"},
@@ -48,10 +52,11 @@ constexpr std::array kExamples = {
     Examples{"clusterctl plan",
              "  clusterctl plan qwen3-4b --ranks 2\n"
              "  clusterctl plan kimi-k2 --cluster cluster.yaml\n"},
-    Examples{"clusterctl doctor",
-             "  clusterctl doctor\n"
-             "  clusterctl doctor --explain PORT_DOWN\n"
-             "  clusterctl doctor --report report.md\n"},
+    Examples{
+        "clusterctl doctor",
+        "  clusterctl doctor                 exit code 10: warnings, 11: degraded, 12: errors\n"
+        "  clusterctl doctor --explain PORT_DOWN\n"
+        "  clusterctl doctor --report report.md\n"},
     Examples{"clusterctl logs",
              "  clusterctl logs -f\n"
              "  clusterctl logs mini-2 -n 500\n"},
@@ -155,7 +160,45 @@ constexpr std::array kOtherWords = {
     OtherWord{"check", "clusterctl doctor, or clusterctl model check NAME"},
 };
 
+// "UINT in [1 - 64]" -> "NUMBER [1..64]": CLI11's words for a range.
+std::string RangeWord(const std::string& check) {
+  const size_t at = check.find(" in [");
+  return absl::StrCat("NUMBER ", absl::StrReplaceAll(check.substr(at + 4), {{" - ", ".."}}));
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    // A positional argument is named already.
+    std::string out = option->get_positional() ? "" : ValueKind(*option);
+    if (!out.empty()) out = absl::StrCat(" ", out);
+    if (option->get_expected_max() > 1) absl::StrAppend(&out, " ...");
+    if (option->get_required()) absl::StrAppend(&out, " (required)");
+    return out;
+  }
+};
+
 }  // namespace
+
+std::string ValueKind(const CLI::Option& option) {
+  if (option.get_type_size() == 0) return "";
+  const std::string whole = option.get_type_name();  // "TYPE" or "TYPE:CHECK"
+  const size_t colon = whole.find(':');
+  const std::string type = whole.substr(0, colon);
+  const std::string check = colon == std::string::npos ? "" : whole.substr(colon + 1);
+  if (absl::StrContains(check, " in [")) return RangeWord(check);
+  if (!check.empty()) return check;
+  if (type == "UINT" || type == "INT" || type == "FLOAT") return "NUMBER";
+  if (type != "TEXT" || option.get_lnames().empty()) return type;
+  const std::string& name = option.get_lnames()[0];
+  return absl::AsciiStrToUpper(name.substr(name.rfind('-') + 1));
+}
+
+std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter() {
+  auto formatter = std::make_shared<HelpFormatter>();
+  formatter->column_width(32);
+  return formatter;
+}
 
 std::string ExamplesOf(std::string_view path) {
   for (const Examples& one : kExamples) {
@@ -166,17 +209,19 @@ std::string ExamplesOf(std::string_view path) {
 
 std::string HelpFooter(std::string_view path) {
   std::string out = ExamplesOf(path);
-  if (!out.empty()) out = absl::StrCat("Examples:\n", out, "\n");
+  if (!out.empty()) out = absl::StrCat("Examples:\n", out);
+  if (path == "clusterctl") return out;  // its flags are those of every subcommand
   return absl::StrCat(
-      out,
-      "Flags of every subcommand (default):\n"
-      "  --socket PATH              the agent's socket (MACRAME_SOCKET, else ",
+      out, out.empty() ? "" : "\n",
+      "Flags of every subcommand:\n"
+      "  --socket PATH              Path of the agent's socket (MACRAME_SOCKET; default: ",
       transport::DefaultSocketPath(),
       ")\n"
-      "  -o, --output FORMAT        table, json or yaml (MACRAME_OUTPUT, else table)\n"
-      "  --json                     the same as -o json\n"
-      "  --color WHEN               auto, always or never (auto; NO_COLOR, CLICOLOR_FORCE)\n"
-      "  -q, --quiet                no progress and no statistics\n");
+      "  -o, --output FORMAT        table, json or yaml (MACRAME_OUTPUT; default: table)\n"
+      "  --json                     Same as -o json\n"
+      "  --color WHEN               auto, always or never (default: auto; NO_COLOR, "
+      "CLICOLOR_FORCE)\n"
+      "  -q, --quiet                Print no progress and no statistics\n");
 }
 
 std::string WordOfOtherTools(std::string_view word) {

@@ -172,34 +172,42 @@ int RunKeyRotate(const Invocation& run, const std::string& name) {
 }
 
 void AddKeyCreate(CommandTree& tree, CLI::App* key) {
-  CLI::App* command = tree.Add(key, "create", "Make a key for the HTTP API; it is shown once");
+  CLI::App* command = tree.Add(key, "create", "Create an API key; it is shown once");
   auto options = std::make_shared<KeyOptions>();
-  command->add_option("--name", options->name, "What people call it");
+  command->add_option("--name", options->name, "Name of the key")->type_name("NAME");
   command
       ->add_option("--scope", options->scopes,
-                   "What it may do: infer, read, operate, admin; commas between them (infer)")
+                   "Permissions: infer, read, operate, admin; comma-separated (default: infer)")
+      ->type_name("SCOPES")
       ->check(NamesSomething);
   command
-      ->add_option("--expires", options->expires, "After how long it ends, as 12h or 30d (never)")
+      ->add_option("--expires", options->expires,
+                   "Lifetime of the key, such as 12h or 30d (default: no end)")
       ->check(IsLongDuration());
-  command->add_option("--limit", options->requests, "Requests a minute at each gateway (no limit)")
+  command
+      ->add_option("--limit", options->requests,
+                   "Requests a minute at each gateway (default: no limit)")
       ->check(CLI::Range(1u, 1'000'000'000u));
   command
       ->add_option("--tokens-per-minute", options->tokens,
-                   "Tokens of prompts and answers a minute at each gateway (no limit)")
+                   "Tokens of prompts and answers a minute at each gateway (default: no limit)")
       ->check(CLI::Range(1u, 1'000'000'000u));
   command
       ->add_option("--concurrent", options->concurrent,
-                   "Requests under way at once at each gateway (no limit)")
+                   "Concurrent requests at each gateway (default: no limit)")
       ->check(CLI::Range(1u, 1'000'000'000u));
-  command->add_option("--model", options->models, "Only this model; may be repeated (all)")
+  command
+      ->add_option("--model", options->models, "Allow only this model; repeatable (default: all)")
+      ->type_name("MODEL")
       ->check(NamesSomething);
-  command->add_option("--tenant", options->tenant,
-                      "Whose it is: it also gets the models that were loaded for this tenant");
+  command
+      ->add_option("--tenant", options->tenant,
+                   "Tenant of the key; it may also use models loaded for this tenant")
+      ->type_name("TENANT");
   command
       ->add_option("--access-file", options->access_file,
-                   "Write no key but this file, for clusterctl on a machine without an agent "
-                   "(scopes infer and operate, 90d)")
+                   "Write an access file for clusterctl on another machine, not a key")
+      ->type_name("FILE")
       ->check(NamesSomething)
       ->excludes("--model", "--tenant", "--limit", "--tokens-per-minute", "--concurrent");
   tree.OnChosen(command, [options](const Invocation& run) { return RunKeyCreate(run, *options); });
@@ -208,18 +216,18 @@ void AddKeyCreate(CommandTree& tree, CLI::App* key) {
 }  // namespace
 
 void AddKey(CommandTree& tree) {
-  CLI::App* key = tree.Add(tree.root, "key", "Keys of the HTTP API: make, list, end, renew");
+  CLI::App* key = tree.Add(tree.root, "key", "Manage API keys: create, list, revoke, rotate");
   key->require_subcommand(1);
   AddKeyCreate(tree, key);
-  CLI::App* list = tree.Add(key, "list", "All keys, without their secrets");
+  CLI::App* list = tree.Add(key, "list", "List all keys, without their secrets");
   tree.OnChosen(list, RunKeyList);
   auto revoked = std::make_shared<std::string>();
-  CLI::App* revoke = tree.Add(key, "revoke", "End a key for good");
-  revoke->add_option("key", *revoked, "Its id, or its name")->required();
+  CLI::App* revoke = tree.Add(key, "revoke", "Revoke a key for good");
+  revoke->add_option("key", *revoked, "Id or name of the key")->required();
   tree.OnChosen(revoke, [revoked](const Invocation& run) { return RunKeyRevoke(run, *revoked); });
   auto rotated = std::make_shared<std::string>();
-  CLI::App* rotate = tree.Add(key, "rotate", "Give a key a new secret; the old one ends at once");
-  rotate->add_option("key", *rotated, "Its id, or its name")->required();
+  CLI::App* rotate = tree.Add(key, "rotate", "Replace a key's secret; the old one ends at once");
+  rotate->add_option("key", *rotated, "Id or name of the key")->required();
   tree.OnChosen(rotate, [rotated](const Invocation& run) { return RunKeyRotate(run, *rotated); });
 }
 

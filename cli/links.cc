@@ -150,26 +150,26 @@ absl::StatusOr<std::vector<std::string>> ResolveNodes(AgentClient& client,
 
 void AddLinks(CommandTree& tree) {
   CLI::App* links =
-      tree.Add(tree.root, "links", "What each link can do, measured and judged, and why not more");
+      tree.Add(tree.root, "links", "Show each link's speed, its verdict and the reason");
   auto options = std::make_shared<LinksOptions>();
-  links->add_option("node", options->nodes, "Only this node's links")->expected(0, 1);
-  links->add_flag("--detail", options->detail, "Each node's ports and devices as well");
+  links->add_option("node", options->nodes, "Show only this node's links")->expected(0, 1);
+  links->add_flag("--detail", options->detail, "Show each node's ports and devices too");
   tree.OnChosen(links, [options](const Invocation& run) { return RunLinks(run, *options); });
   CLI::App* recheck =
-      tree.Add(links, "recheck", "Forget what was refused; probe and measure again");
+      tree.Add(links, "recheck", "Forget refused links, then probe and measure again");
   auto asked = std::make_shared<LinksOptions>();
-  recheck->add_option("nodes", asked->nodes, "Only what was refused on these nodes");
+  recheck->add_option("nodes", asked->nodes, "Nodes to include (default: all)");
   tree.OnChosen(recheck, [asked](const Invocation& run) { return RunRecheck(run, *asked); });
   CLI::App* bench = tree.Add(links, "bench", "Measure every pair of addresses now");
   auto benched = std::make_shared<LinksOptions>();
-  bench->add_option("nodes", benched->nodes, "Only pairs among these nodes");
+  bench->add_option("nodes", benched->nodes, "Nodes to include (default: all)");
   tree.OnChosen(bench, [benched](const Invocation& run) { return RunBench(run, *benched); });
 }
 
 void AddStats(CommandTree& tree) {
-  CLI::App* stats = tree.Add(tree.root, "stats", "Speed and latency as they are now");
+  CLI::App* stats = tree.Add(tree.root, "stats", "Show current speed and latency");
   auto network = std::make_shared<bool>(false);
-  stats->add_flag("--network", *network, "Each measured link: p50, p99, bytes, failures");
+  stats->add_flag("--network", *network, "Show each measured link: p50, p99, bytes, failures");
   tree.OnChosen(stats, [network](const Invocation& run) { return RunStats(run, *network); });
 }
 

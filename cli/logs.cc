@@ -107,12 +107,12 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
 }  // namespace
 
 void AddLogs(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "logs", "What an agent logged; -f goes on with it");
+  CLI::App* command = tree.Add(tree.root, "logs", "Show an agent's log; -f follows it");
   auto options = std::make_shared<LogsOptions>();
   command->add_option("node", options->node, "Hostname or id (default: this machine's agent)");
-  command->add_option("-n,--lines", options->lines, "Lines to begin with (default 100)")
+  command->add_option("-n,--lines", options->lines, "Number of lines to start with (default: 100)")
       ->check(CLI::Range(1u, kLinesMax));
-  command->add_flag("-f,--follow", options->follow, "Go on with new lines until Ctrl-C");
+  command->add_flag("-f,--follow", options->follow, "Follow new lines until Ctrl-C");
   tree.OnChosen(command, [options](const Invocation& run) { return RunLogs(run, *options); });
 }
 

@@ -31,7 +31,7 @@ std::string FlagLine(const CLI::Option& option) {
   for (const std::string& name : option.get_lnames()) {
     absl::StrAppend(&names, names.empty() ? "--" : ", --", name);
   }
-  if (option.get_expected_min() > 0) absl::StrAppend(&names, " ", option.get_type_name());
+  if (option.get_expected_min() > 0) absl::StrAppend(&names, " ", ValueKind(option));
   return absl::StrCat(".TP\n\\fB", Roff(names), "\\fR\n", Roff(option.get_description()), "\n");
 }
 
@@ -82,9 +82,9 @@ std::string ManPage(const CLI::App& root, const std::string& version) {
 }
 
 void AddHelp(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "help", "What --help says; --man: as a manual page");
+  CLI::App* command = tree.Add(tree.root, "help", "Print this help, or the manual page with --man");
   auto man = std::make_shared<bool>(false);
-  command->add_flag("--man", *man, "The manual page clusterctl(1), for man");
+  command->add_flag("--man", *man, "Print the manual page clusterctl(1)");
   tree.OnChosen(command, [man, root = tree.root](const Invocation& run) {
     *run.environment.out << (*man ? ManPage(*root, ClientVersion())
                                   : root->get_formatter()->make_help(root, root->get_name(),

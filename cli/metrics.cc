@@ -17,12 +17,10 @@ int RunMetrics(const Invocation& run, std::string format) {
 }  // namespace
 
 void AddMetrics(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "metrics",
-                               "What the agent counts: nodes, links, models, its own gateway");
+  CLI::App* command =
+      tree.Add(tree.root, "metrics", "Print the agent's metrics: nodes, links, models, gateway");
   auto format = std::make_shared<std::string>();
-  command
-      ->add_option("--format", *format,
-                   "prometheus (default), openmetrics or json (default with -o json)")
+  command->add_option("--format", *format, "Format: prometheus (default), openmetrics or json")
       ->check(CLI::IsMember({"prometheus", "openmetrics", "json"}));
   tree.OnChosen(command, [format](const Invocation& run) { return RunMetrics(run, *format); });
 }

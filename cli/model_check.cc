@@ -266,13 +266,10 @@ int RunModelCheck(const Invocation& run, const std::string& typed) {
 }  // namespace
 
 void AddModelCheck(CommandTree& tree, CLI::App* model) {
-  CLI::App* command =
-      tree.Add(model, "check",
-               "Whether a loaded model is as planned: engine, memory, GPUs, speed, links, "
-               "first text; exit code 1: not");
+  CLI::App* command = tree.Add(
+      model, "check", "Check that a loaded model runs as planned (exit code 1: it does not)");
   auto name = std::make_shared<std::string>();
-  command->add_option("model", *name,
-                      "The loaded model, with all its replicas (default: the first)");
+  command->add_option("model", *name, "Loaded model, with all replicas (default: the first)");
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelCheck(run, *name); });
 }
 

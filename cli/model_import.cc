@@ -198,16 +198,19 @@ int RunModelImport(const Invocation& run, const ImportOptions& options) {
 
 void AddModelImport(CommandTree& tree, CLI::App* model) {
   CLI::App* command = tree.Add(
-      model, "import",
-      "Turn a GGUF file into a model folder; needs no agent, and memory for a few megabytes of it");
+      model, "import", "Convert a GGUF file to a model folder, in little memory, without an agent");
   auto options = std::make_shared<ImportOptions>();
-  command->add_option("file", options->file, "The file, or the first of a model's parts")
-      ->required();
-  command->add_option("--name", options->name, "The model's name (default: the file's)");
-  command->add_option("--into", options->into,
-                      absl::StrCat("The folder of models (default: ~/", kModelsFolder, ")"));
-  command->add_option("--tokenizer", options->tokenizer,
-                      "Take tokenizer.json and its neighbours from this folder");
+  command->add_option("file", options->file, "GGUF file, or the first of its parts")->required();
+  command->add_option("--name", options->name, "Name of the model (default: the file's name)")
+      ->type_name("NAME");
+  command
+      ->add_option("--into", options->into,
+                   absl::StrCat("Folder of models (default: ~/", kModelsFolder, ")"))
+      ->type_name("FOLDER");
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "Folder to take tokenizer.json and related files from")
+      ->type_name("FOLDER");
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunModelImport(run, *options); });
 }

@@ -143,33 +143,45 @@ int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI:
 void AddModelInfer(CommandTree& tree, CLI::App* model) {
   CLI::App* command = tree.Add(model, "infer", "Ask a loaded model; the answer streams to stdout");
   auto options = std::make_shared<InferOptions>();
-  command->add_option("model", options->model, "The name it is served under")->required();
-  command->add_option("-p,--prompt", options->prompt, "The question; '-' or nothing reads stdin");
-  command->add_option("--system", options->system, "Instructions ahead of the question");
+  command->add_option("model", options->model, "Name of a loaded model")->required();
+  command->add_option("-p,--prompt", options->prompt, "Question to ask; '-' or none reads stdin")
+      ->type_name("TEXT");
+  command->add_option("--system", options->system, "System prompt")->type_name("TEXT");
   command->add_flag("--raw", options->raw,
-                    "Go on with the prompt as it is, without the model's chat template");
-  command->add_option("--max-tokens", options->max_tokens, "At most this many tokens of answer")
+                    "Continue the prompt as it is, without the chat template");
+  command->add_option("--max-tokens", options->max_tokens, "Maximum number of tokens of the answer")
       ->check(CLI::Range(1u, kMaxTokensMax));
-  command->add_option("--temperature", options->temperature, "0 always takes the likeliest token")
+  command->add_option("--temperature", options->temperature, "Sampling temperature; 0: greedy")
       ->check(CLI::Range(0.0, 2.0));
-  command->add_option("--top-p", options->top_p, "Only the likeliest tokens up to this share")
+  command
+      ->add_option("--top-p", options->top_p,
+                   "Sample from the most likely tokens up to this total probability")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--top-k", options->top_k, "Only this many likeliest tokens; 0 takes all")
+  command
+      ->add_option("--top-k", options->top_k,
+                   "Sample from this number of most likely tokens; 0: all")
       ->check(CLI::Range(0u, kMaxTokensMax));
-  command->add_option("--min-p", options->min_p, "Only tokens this likely beside the likeliest")
+  command
+      ->add_option("--min-p", options->min_p,
+                   "Minimum probability of a token, relative to the most likely one")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", options->seed, "Makes the answer repeatable");
-  command->add_option("--stop", options->stop, "End before this text; may be given several times")
+  command->add_option("--seed", options->seed, "Seed of the sampler, for a repeatable answer");
+  command->add_option("--stop", options->stop, "Stop before this text; repeatable")
+      ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--tools", options->tools_file,
-                      "A file with the API's list of tools; calls are shown, not made");
-  command->add_option("--json-schema", options->schema_file,
-                      "A file with a JSON schema that the answer is held to");
+  command
+      ->add_option("--tools", options->tools_file,
+                   "File with a list of tools, as in the API; calls are printed, not run")
+      ->type_name("FILE");
+  command
+      ->add_option("--json-schema", options->schema_file,
+                   "File with a JSON schema that the answer must follow")
+      ->type_name("FILE");
   command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
   command
       ->add_option("--thinking-tokens", options->thinking_tokens,
-                   "Reason for at most this many tokens")
+                   "Maximum number of tokens of reasoning")
       ->check(CLI::Range(0u, kMaxTokensMax));
   tree.OnChosen(command, [options, command](const Invocation& run) {
     return RunModelInfer(run, *options, *command);

@@ -46,12 +46,13 @@ int RunModelList(const Invocation& run) {
 }  // namespace
 
 void AddModelList(CommandTree& tree, CLI::App* model) {
-  CLI::App* command = tree.Add(model, "list", "Models on the nodes' disks and those loaded");
+  CLI::App* command = tree.Add(model, "list", "List models on the nodes' disks and loaded models");
   tree.OnChosen(command, RunModelList);
 }
 
 void AddLs(CommandTree& tree) {
-  CLI::App* command = tree.Add(tree.root, "ls", "Models on the nodes' disks, as 'model list'");
+  CLI::App* command =
+      tree.Add(tree.root, "ls", "List models on the nodes' disks (as 'model list')");
   tree.OnChosen(command, RunModelList);
 }
 

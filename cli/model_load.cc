@@ -75,29 +75,28 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
 }  // namespace
 
 void AddModelLoad(CommandTree& tree, CLI::App* model) {
-  CLI::App* command = tree.Add(model, "load", "Serve a model, split over nodes where it has to be");
+  CLI::App* command = tree.Add(model, "load", "Serve a model, split over nodes if needed");
   auto options = std::make_shared<LoadOptions>();
-  command->add_option("model", options->name_or_path, "A model's name, or the path of its folder")
+  command->add_option("model", options->name_or_path, "Name of a model, or path of its folder")
       ->required();
   AddPlacementFlags(command, &options->placement);
-  command->add_option("--name", options->deployment_name, "Serve it under this name");
-  command->add_option("--draft-model", options->draft_model,
-                      "A small model with the same vocabulary that drafts for it on the entry "
-                      "node; the text stays the same (CPU only)");
+  command->add_option("--name", options->deployment_name, "Name to serve the model under")
+      ->type_name("NAME");
   command
-      ->add_option("--replicas", options->replicas,
-                   "Gangs of it, each on nodes of its own; requests go to the one with the fewest")
+      ->add_option("--draft-model", options->draft_model,
+                   "Small model with the same vocabulary, for speculative decoding (CPU only)")
+      ->type_name("MODEL");
+  command->add_option("--replicas", options->replicas, "Number of replicas, on separate nodes")
       ->check(CLI::Range(1u, kReplicasMax));
   command
       ->add_option("--priority", options->priority,
-                   "Higher is placed first (default: 0; may be negative)")
+                   "Priority; higher is placed first (default: 0; may be negative)")
       ->check(CLI::Range(-kPriorityMax, kPriorityMax));
   command->add_flag("--evict", options->may_evict,
-                    "Where it does not fit, end models with a lower priority");
+                    "Unload models of lower priority if memory is short");
   command->add_flag("--unload-unused", options->unload_unused,
-                    "Where it does not fit, unload models that nobody uses, the least recently "
-                    "used first; those with a priority above 0 stay");
-  command->add_option("--timeout", options->timeout, "How long to wait: 90s, 10m (the default), 1h")
+                    "Unload unused models if memory is short, least recently used first");
+  command->add_option("--timeout", options->timeout, "Time limit: 90s, 10m, 1h (default: 10m)")
       ->check(IsDuration());
   tree.OnChosen(command, [options](const Invocation& run) { return RunModelLoad(run, *options); });
 }

@@ -136,42 +136,51 @@ int RunModelProfile(const Invocation& run, ProfileOptions options) {
 }  // namespace
 
 void AddModelProfile(CommandTree& tree, CLI::App* model) {
-  CLI::App* command = tree.Add(model, "profile",
-                               "What requests for a model get that say nothing themselves, its "
-                               "other names, and how long it stays loaded");
+  CLI::App* command =
+      tree.Add(model, "profile", "Set a model's default parameters, aliases and idle time");
   auto options = std::make_shared<ProfileOptions>();
-  command->add_option("model", options->model,
-                      "The name it is served under; without it: all profiles");
-  command->add_option("--temperature", options->temperature, "0 to 2; 0 is greedy");
-  command->add_option("--top-p", options->top_p, "0 to 1");
-  command->add_option("--top-k", options->top_k, "0: all");
-  command->add_option("--min-p", options->min_p, "0 to 1");
-  command->add_option("--typical-p", options->typical_p, "0 to 1");
+  command->add_option("model", options->model, "Name of a model (default: show all profiles)");
+  command->add_option("--temperature", options->temperature,
+                      "Sampling temperature, 0 to 2; 0: greedy");
+  command->add_option("--top-p", options->top_p,
+                      "Total probability of the tokens to sample from, 0 to 1");
+  command->add_option("--top-k", options->top_k, "Number of tokens to sample from; 0: all");
+  command->add_option("--min-p", options->min_p, "Minimum relative probability of a token, 0 to 1");
+  command->add_option("--typical-p", options->typical_p, "Locally typical sampling, 0 to 1");
   command->add_option("--repetition-penalty", options->repetition_penalty,
-                      "Of tokens in prompt or answer; 1 is none");
-  command->add_option("--presence-penalty", options->presence_penalty, "-2 to 2");
-  command->add_option("--frequency-penalty", options->frequency_penalty, "-2 to 2");
-  command->add_option("--max-tokens", options->max_tokens, "The longest answer")
+                      "Penalty for tokens of prompt and answer; 1: none");
+  command->add_option("--presence-penalty", options->presence_penalty,
+                      "Penalty for tokens of the answer, -2 to 2");
+  command->add_option("--frequency-penalty", options->frequency_penalty,
+                      "Penalty for each use of a token in the answer, -2 to 2");
+  command->add_option("--max-tokens", options->max_tokens, "Maximum number of tokens of an answer")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--thinking", options->thinking, "on or off, by the chat template's own switch")
+      ->add_option("--thinking", options->thinking,
+                   "Reasoning by the chat template's own switch: on or off")
       ->check(CLI::IsMember({"on", "off"}));
   command->add_option("--thinking-tokens", options->thinking_tokens,
-                      "Reasoning is closed after so many");
-  command->add_option("--template-arg", options->template_arguments,
-                      "NAME=VALUE, a variable of the chat template; may be repeated");
-  command->add_option("--alias", options->aliases,
-                      "Another name that requests may use, on every node; may be repeated");
+                      "Maximum number of tokens of reasoning");
+  command
+      ->add_option("--template-arg", options->template_arguments,
+                   "Variable of the chat template; repeatable")
+      ->type_name("NAME=VALUE");
+  command
+      ->add_option("--alias", options->aliases,
+                   "Another name of the model, on every node; repeatable")
+      ->type_name("NAME");
   command->add_flag("--pin", options->pin,
-                    "Don't unload it when nobody asks for it, nor for others' requests");
-  command->add_flag("--unpin", options->unpin, "Unload it like others again");
-  command->add_option("--idle-unload", options->idle_unload,
-                      "Unload it when nobody asked for so long (30m, 2h), or never; instead of "
-                      "model_idle_unload_s");
-  command->add_option("--unset", options->unset,
-                      "A field that is taken out (temperature, aliases, alias.NAME, "
-                      "template.NAME, …); may be repeated");
-  command->add_flag("--clear", options->clear, "Take everything out before");
+                    "Keep it loaded, even if it is unused or others need the memory");
+  command->add_flag("--unpin", options->unpin, "Unload it like other models again");
+  command
+      ->add_option("--idle-unload", options->idle_unload,
+                   "Unload after this time without a request (30m, 2h), or never")
+      ->type_name("DURATION");
+  command
+      ->add_option("--unset", options->unset,
+                   "Field to remove (temperature, aliases, alias.NAME, …); repeatable")
+      ->type_name("FIELD");
+  command->add_flag("--clear", options->clear, "Remove all fields first");
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunModelProfile(run, *options); });
 }

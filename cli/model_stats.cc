@@ -40,11 +40,10 @@ int RunModelStats(const Invocation& run, const std::string& typed) {
 }  // namespace
 
 void AddModelStats(CommandTree& tree, CLI::App* model) {
-  CLI::App* command =
-      tree.Add(model, "stats",
-               "What requests and steps took: queue, prefill, decode, collectives, sampling");
+  CLI::App* command = tree.Add(
+      model, "stats", "Show the time of requests and steps: queue, prefill, decode, collectives");
   auto name = std::make_shared<std::string>();
-  command->add_option("model", *name, "A loaded model (default: all)");
+  command->add_option("model", *name, "Loaded model (default: all)");
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelStats(run, *name); });
 }
 

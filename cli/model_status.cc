@@ -60,12 +60,12 @@ int RunModelStatus(const Invocation& run, const ModelStatusOptions& options) {
 }  // namespace
 
 void AddModelStatus(CommandTree& tree, CLI::App* model) {
-  CLI::App* command =
-      tree.Add(model, "status", "How a loaded model is served; --detail: what each node holds");
+  CLI::App* command = tree.Add(model, "status",
+                               "Show how a loaded model is served; --detail: what each node holds");
   auto options = std::make_shared<ModelStatusOptions>();
-  command->add_option("model", options->model, "The name it is served under (default: all)");
+  command->add_option("model", options->model, "Name of a loaded model (default: all)");
   command->add_flag("--detail", options->detail,
-                    "Layers, weights, cache and memory of each rank, planned and measured");
+                    "Show layers, weights, cache and memory of each rank, planned and used");
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunModelStatus(run, *options); });
 }

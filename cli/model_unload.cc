@@ -33,7 +33,7 @@ int RunModelUnload(const Invocation& run, const std::string& typed) {
 void AddModelUnload(CommandTree& tree, CLI::App* model) {
   CLI::App* command = tree.Add(model, "unload", "Stop serving a model and free its memory");
   auto name = std::make_shared<std::string>();
-  command->add_option("model", *name, "The name it is served under")->required();
+  command->add_option("model", *name, "Name of a loaded model")->required();
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelUnload(run, *name); });
 }
 

@@ -82,14 +82,13 @@ int RunModelVerify(const Invocation& run, const VerifyOptions& options) {
 }  // namespace
 
 void AddModelVerify(CommandTree& tree, CLI::App* model) {
-  CLI::App* command = tree.Add(model, "verify",
-                               "Read a model's files on every node that has it, and say which are "
-                               "not what was downloaded; exit code 1: some");
+  CLI::App* command = tree.Add(
+      model, "verify", "Check a model's files on every node (exit code 1: some are damaged)");
   auto options = std::make_shared<VerifyOptions>();
-  command->add_option("model", options->model, "The model's name, or its folder")->required();
-  command
-      ->add_option("--node", options->nodes,
-                   "Only on these nodes: hostnames or ids, separated by commas (default: all)")
+  command->add_option("model", options->model, "Name of a model, or path of its folder")
+      ->required();
+  command->add_option("--node", options->nodes, "Nodes to check, comma-separated (default: all)")
+      ->type_name("NODES")
       ->check(NamesSomething);
   tree.OnChosen(command,
                 [options](const Invocation& run) { return RunModelVerify(run, *options); });

@@ -259,18 +259,24 @@ int RunNetUndo(const Invocation& run, const NetOptions& options) {
 }  // namespace
 
 void AddNet(CommandTree& tree) {
-  CLI::App* group = tree.Add(tree.root, "net", "Static addresses for the cables between Macs");
+  CLI::App* group = tree.Add(tree.root, "net", "Set static addresses for cables between Macs");
   group->require_subcommand(1);
   auto options = std::make_shared<NetOptions>();
-  CLI::App* plan = tree.Add(group, "plan", "The commands for each Mac; nothing is changed");
-  plan->add_option("--block", options->block, "Take addresses from here, such as 10.77.0.0/20");
+  CLI::App* plan = tree.Add(group, "plan", "Print the commands for each Mac; nothing is changed");
+  plan->add_option("--block", options->block,
+                   "Network to take addresses from, such as 10.77.0.0/20")
+      ->type_name("NETWORK");
   tree.OnChosen(plan, [options](const Invocation& run) { return RunNetPlan(run, *options); });
-  CLI::App* apply = tree.Add(group, "apply", "Carry out this machine's part, as root");
-  apply->add_option("--block", options->block, "Take addresses from here, such as 10.77.0.0/20");
-  CLI::App* undo = tree.Add(group, "undo", "Take back exactly what apply did here, as root");
+  CLI::App* apply = tree.Add(group, "apply", "Apply this machine's part (as root)");
+  apply
+      ->add_option("--block", options->block,
+                   "Network to take addresses from, such as 10.77.0.0/20")
+      ->type_name("NETWORK");
+  CLI::App* undo = tree.Add(group, "undo", "Undo exactly what 'apply' changed here (as root)");
   for (CLI::App* command : {apply, undo}) {
     command->add_flag("--yes", options->yes, "Do not ask");
-    command->add_option("--journal", options->journal, "Where what was done is kept");
+    command->add_option("--journal", options->journal, "File that records what was changed")
+        ->type_name("FILE");
   }
   tree.OnChosen(apply, [options](const Invocation& run) { return RunNetApply(run, *options); });
   tree.OnChosen(undo, [options](const Invocation& run) { return RunNetUndo(run, *options); });

@@ -27,9 +27,9 @@ int RunApprove(const Invocation& run, const std::string& node) {
 void AddNodesApprove(CommandTree& tree) {
   CLI::App* approve =
       tree.Add(tree.root->get_subcommand("nodes"), "approve",
-               "Let in a machine that waits with a token of 'cluster token --approve'");
+               "Admit a machine that waits with a token of 'cluster token --approve'");
   auto node = std::make_shared<std::string>();
-  approve->add_option("node", *node, "Hostname, or the first digits of its id")->required();
+  approve->add_option("node", *node, "Hostname, or first digits of the node's id")->required();
   tree.OnChosen(approve, [node](const Invocation& run) { return RunApprove(run, *node); });
 }
 

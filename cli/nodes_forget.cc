@@ -51,18 +51,18 @@ int RunForget(const Invocation& run, const ForgetOptions& options) {
 void AddForget(CommandTree& tree, const char* word, const char* what) {
   CLI::App* forget = tree.Add(tree.root->get_subcommand("nodes"), word, what);
   auto options = std::make_shared<ForgetOptions>();
-  forget->add_option("node", options->node, "Hostname, or the first digits of its id")->required();
+  forget->add_option("node", options->node, "Hostname, or first digits of the node's id")
+      ->required();
   forget->add_flag("--alone", options->alone,
-                   "Also where this side has no majority: what the other side changes meanwhile "
-                   "may be lost");
+                   "Allow without a majority; changes made on the other side may be lost");
   tree.OnChosen(forget, [options](const Invocation& run) { return RunForget(run, *options); });
 }
 
 }  // namespace
 
 void AddNodesForget(CommandTree& tree) {
-  AddForget(tree, "forget", "Take a machine that is gone for good off the list");
-  AddForget(tree, "remove", "The same as 'forget'");
+  AddForget(tree, "forget", "Remove a machine that is gone for good from the list");
+  AddForget(tree, "remove", "Same as 'forget'");
 }
 
 }  // namespace macrame::cli

@@ -80,23 +80,23 @@ int RunDedicate(const Invocation& run, const DedicateOptions& options) {
 
 void AddNodesMark(CommandTree& tree) {
   CLI::App* nodes = tree.root->get_subcommand("nodes");
-  CLI::App* label = tree.Add(
-      nodes, "label", "Set labels of a node, or remove them; '--nodes KEY=VALUE' goes by them");
+  CLI::App* label =
+      tree.Add(nodes, "label", "Set or remove labels of a node, for '--nodes KEY=VALUE'");
   auto labels = std::make_shared<LabelOptions>();
-  label->add_option("node", labels->node, "Hostname, or the first digits of its id")->required();
-  label->add_option("labels", labels->labels, "KEY=VALUE sets one, KEY- removes it")
+  label->add_option("node", labels->node, "Hostname, or first digits of the node's id")->required();
+  label->add_option("labels", labels->labels, "KEY=VALUE sets a label, KEY- removes it")
       ->required()
       ->expected(1, -1);
   tree.OnChosen(label, [labels](const Invocation& run) { return RunLabel(run, *labels); });
 
   CLI::App* dedicate =
-      tree.Add(nodes, "dedicate", "Place only one tenant's models on a node; others move away");
+      tree.Add(nodes, "dedicate", "Reserve a node for one tenant's models; others move away");
   auto options = std::make_shared<DedicateOptions>();
-  dedicate->add_option("node", options->node, "Hostname, or the first digits of its id")
+  dedicate->add_option("node", options->node, "Hostname, or first digits of the node's id")
       ->required();
   dedicate->add_option("tenant", options->tenant,
-                       "As in 'model load --tenant' and 'key create --tenant'");
-  dedicate->add_flag("--none", options->none, "It is anybody's again");
+                       "Tenant, as in 'model load --tenant' and 'key create --tenant'");
+  dedicate->add_flag("--none", options->none, "Allow every tenant again");
   tree.OnChosen(dedicate, [options](const Invocation& run) { return RunDedicate(run, *options); });
 }
 

@@ -43,11 +43,10 @@ int RunRevoke(const Invocation& run, const std::string& name) {
 }  // namespace
 
 void AddNodesRevoke(CommandTree& tree) {
-  CLI::App* revoke =
-      tree.Add(tree.root->get_subcommand("nodes"), "revoke",
-               "Take a machine that was lost or stolen out for good (where the secret file is)");
+  CLI::App* revoke = tree.Add(tree.root->get_subcommand("nodes"), "revoke",
+                              "Remove a lost or stolen machine for good (needs the secret file)");
   auto node = std::make_shared<std::string>();
-  revoke->add_option("node", *node, "Hostname, or the first digits of its id")->required();
+  revoke->add_option("node", *node, "Hostname, or first digits of the node's id")->required();
   tree.OnChosen(revoke, [node](const Invocation& run) { return RunRevoke(run, *node); });
 }
 

@@ -80,57 +80,54 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
       ->add_option("--context", options->context,
                    "Tokens of prompt and answer together (default: by free memory)")
       ->check(CLI::Range(1u, kContextMax));
-  command->add_option("--parallelism", options->parallelism, "How the model is split")
+  command
+      ->add_option("--parallelism", options->parallelism,
+                   "Split of the model over ranks (default: auto)")
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
   command
       ->add_option("--nodes", options->nodes,
-                   "Only these nodes (hostnames, ids, or KEY=VALUE of labels)")
+                   "Use only these nodes (hostname, id, or KEY=VALUE of a label)")
+      ->type_name("NODES")
       ->expected(1)
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--transport", options->transport,
-                   "Between ranks (default: the best that works)")
+                   "Backend between ranks (default: the best that works)")
       ->check(CLI::IsMember(TransportNames()));
-  command->add_option("--ranks", options->ranks, "Exactly this many ranks")
+  command->add_option("--ranks", options->ranks, "Number of ranks")
       ->check(CLI::Range(1u, kRanksMax));
   command
       ->add_option("--optimize", options->optimize,
-                   "What the plan is best at: one user's tokens (latency), all users' tokens, or "
-                   "the most memory left")
+                   "Goal: latency of one user, throughput of all, or least memory")
       ->check(CLI::IsMember({"latency", "throughput", "memory"}));
   command
       ->add_option("--strictness", options->strictness,
-                   "How much memory is left for what estimates miss: 12.5, 5 or 2 %")
+                   "Safety margin of memory: 12.5, 5 or 2 % (default: normal)")
       ->check(CLI::IsMember({"safe", "normal", "tight"}));
   command
       ->add_option("--exclude", options->excluded,
-                   "Not these nodes (hostnames, ids, or KEY=VALUE of labels)")
+                   "Do not use these nodes (hostname, id, or KEY=VALUE of a label)")
+      ->type_name("NODES")
       ->expected(1)
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--sequences", options->sequences,
-                   "Requests that caches are planned for at the same time (default: as many as "
-                   "--users, up to 16, which one copy answers at once)")
+                   "Number of concurrent requests to reserve caches for (default: --users)")
       ->check(CLI::Range(1u, kSequencesMax));
-  command
-      ->add_option("--users", options->users,
-                   "Predict the speed for so many, at the same time unless --sequences says fewer")
+  command->add_option("--users", options->users, "Number of concurrent users to predict for")
       ->check(CLI::Range(1u, kSequencesMax));
   command
       ->add_option("--prompt-tokens", options->prompt_tokens,
-                   "Predict the first token after a prompt of so many")
+                   "Tokens of the prompt to predict the first token's time for")
       ->check(CLI::Range(1u, kContextMax));
   command
-      ->add_option(
-          "--kv-bits", options->kv_bits,
-          "Of a number in the KV cache: 16 (the default; 32 for a model in float32), 8, which "
-          "holds nearly twice the context or sequences, or 4, on nodes that compute on a GPU. "
-          "With --cluster also others, for engines that keep as many")
+      ->add_option("--kv-bits", options->kv_bits,
+                   "Bits per KV cache value: 16 (default), 8, or 4 on GPUs")
       ->check(CLI::Range(2u, 32u));
-  command->add_option("--tenant", options->tenant,
-                      "For this tenant: a model is served to its keys alone");
+  command->add_option("--tenant", options->tenant, "Tenant whose keys alone may use the model")
+      ->type_name("TENANT");
 }
 
 std::string AbsoluteModelPath(const std::string& name_or_path) {

@@ -134,24 +134,23 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
 
 void AddPlan(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "plan", "What 'model load' would do, and why; exit code 1: does not fit");
+      tree.Add(tree.root, "plan", "Show what 'model load' would do, and why (exit code 1: no fit)");
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("model", options->name_or_path,
-                   "A model's name, the path of its folder, or a name of the catalogue; with "
-                   "--cluster a folder on this machine or a name of the catalogue")
+                   "Name of a model, path of its folder, or name in the catalogue")
       ->required();
   AddPlacementFlags(command, &options->placement);
-  CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,
-                                             "Plan on the cluster that this YAML file describes");
-  command
-      ->add_option("--catalogue", options->catalogue_path,
-                   "YAML entries of models beside the catalogue's")
+  CLI::Option* cluster = command
+                             ->add_option("--cluster", options->cluster_path,
+                                          "YAML file of a cluster to plan for, instead of this one")
+                             ->type_name("FILE");
+  command->add_option("--catalogue", options->catalogue_path, "YAML file with more models")
+      ->type_name("FILE")
       ->needs(cluster);
   command
-      ->add_option(
-          "--bits", options->bits,
-          "Of a weight (default: as the name says, else as its makers publish it, else 16)")
+      ->add_option("--bits", options->bits,
+                   "Bits per weight (default: by the name, else as published, else 16)")
       ->check(CLI::Range(2u, 32u))
       ->needs(cluster);
   tree.OnChosen(command, [options](const Invocation& run) { return RunPlan(run, *options); });

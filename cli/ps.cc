@@ -22,7 +22,7 @@ int RunPs(const Invocation& run) {
 
 void AddPs(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "ps", "Models that are loaded: where, memory, speed, requests");
+      tree.Add(tree.root, "ps", "List loaded models: nodes, memory, speed, requests");
   tree.OnChosen(command, RunPs);
 }
 

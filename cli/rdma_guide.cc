@@ -155,15 +155,15 @@ int RunGuide(const Invocation& run, const GuideOptions& options) {
 }  // namespace
 
 void AddRdma(CommandTree& tree) {
-  CLI::App* group = tree.Add(tree.root, "rdma", "RDMA over Thunderbolt on a Mac");
+  CLI::App* group = tree.Add(tree.root, "rdma", "Set up RDMA over Thunderbolt on a Mac");
   group->require_subcommand(1);
-  CLI::App* command = tree.Add(
-      group, "guide", "Whether enabling it there can help, and how; then waits and verifies");
+  CLI::App* command =
+      tree.Add(group, "guide", "Show whether and how to enable RDMA, then wait and verify");
   auto options = std::make_shared<GuideOptions>();
   command->add_option("node", options->node, "Hostname or id")->required();
-  command->add_option("--timeout", options->timeout, "How long to wait (default 30m)")
+  command->add_option("--timeout", options->timeout, "Time limit (default: 30m)")
       ->check(IsDuration());
-  command->add_flag("--no-wait", options->no_wait, "Only the steps");
+  command->add_flag("--no-wait", options->no_wait, "Print the steps only");
   tree.OnChosen(command, [options](const Invocation& run) { return RunGuide(run, *options); });
 }
 

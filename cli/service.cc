@@ -507,47 +507,59 @@ int RunServiceLogs(const Invocation& run, const ServiceOptions& options) {
 
 void AddService(CommandTree& tree) {
   CLI::App* group =
-      tree.Add(tree.root, "service", "The agent as a service of this machine, started at boot");
+      tree.Add(tree.root, "service", "Run the agent as a service that starts at boot");
   group->require_subcommand(1);
   auto options = std::make_shared<ServiceOptions>();
-  group->add_option("--manager", options->manager, "systemd or launchd; by default this machine's")
+  group
+      ->add_option("--manager", options->manager,
+                   "Service manager: systemd or launchd (default: this machine's)")
       ->check(CLI::IsMember({"systemd", "launchd"}));
-  CLI::App* install =
-      tree.Add(group, "install", "Install it, or upgrade it to these programs, as root");
+  CLI::App* install = tree.Add(group, "install", "Install or upgrade the service (as root)");
   install
       ->add_option("--models", options->settings.model_folders,
-                   "A folder of models besides the service's own; may be repeated")
+                   "Another folder of models; repeatable")
+      ->type_name("FOLDER")
       ->check(NamesSomething);
-  install->add_option("--secret", options->settings.secret_file,
-                      "The cluster's secret file, of which it gets a copy (without: cluster join)");
+  install
+      ->add_option("--secret", options->settings.secret_file,
+                   "Secret file of the cluster, to be copied (else: 'cluster join')")
+      ->type_name("FILE");
   install
       ->add_option("--state", options->settings.taken_state,
-                   "Take over this state folder of an agent that was started by hand: its node id, "
-                   "secret and membership")
+                   "State folder to take over from an agent that was started by hand")
+      ->type_name("FOLDER")
       ->check(NamesSomething);
   install->add_flag("--new-state", options->new_state,
-                    "Begin as a new node, although an agent that was started by hand has a state");
-  install->add_option("--user", options->settings.user,
-                      "Whom it runs as (Linux: macrame, which is made; macOS: who typed sudo)");
-  install->add_option("--group", options->settings.group,
-                      "Who may use it without sudo (Linux: macrame; macOS: admin)");
-  install->add_option("--from", options->settings.built,
-                      "The folder of bin/ with the programs (by default that of this clusterctl)");
+                    "Begin as a new node, even if another agent has a state folder here");
+  install
+      ->add_option("--user", options->settings.user,
+                   "User that runs the service (Linux: macrame; macOS: who called sudo)")
+      ->type_name("USER");
+  install
+      ->add_option("--group", options->settings.group,
+                   "Group that may use it without sudo (Linux: macrame; macOS: admin)")
+      ->type_name("GROUP");
+  install
+      ->add_option("--from", options->settings.built,
+                   "Folder with bin/ to install from (default: this clusterctl's)")
+      ->type_name("FOLDER");
   tree.OnChosen(install, [options](const Invocation& run) { return RunInstall(run, *options); });
-  CLI::App* uninstall = tree.Add(group, "uninstall", "Remove it, but for its data, as root");
+  CLI::App* uninstall =
+      tree.Add(group, "uninstall", "Remove the service but keep its data (as root)");
   tree.OnChosen(uninstall,
                 [options](const Invocation& run) { return RunUninstall(run, *options); });
-  CLI::App* status = tree.Add(group, "status", "Does it run, does its agent answer, what is where");
+  CLI::App* status =
+      tree.Add(group, "status", "Show whether it runs, whether its agent answers, and its files");
   tree.OnChosen(status, [options](const Invocation& run) { return RunStatus(run, *options); });
-  CLI::App* restart = tree.Add(group, "restart", "Restart it, as root");
+  CLI::App* restart = tree.Add(group, "restart", "Restart the service (as root)");
   tree.OnChosen(restart, [options](const Invocation& run) { return RunRestart(run, *options); });
   for (CLI::App* command : {install, uninstall, restart}) {
-    command->add_flag("--dry-run", options->dry_run, "Print the commands and files; do nothing");
+    command->add_flag("--dry-run", options->dry_run, "Print commands and files; change nothing");
   }
-  CLI::App* logs = tree.Add(group, "logs", "What it said, also while it could not start");
-  logs->add_option("-n,--lines", options->lines, "Lines to begin with (default 100)")
+  CLI::App* logs = tree.Add(group, "logs", "Show the service's log, also if it failed to start");
+  logs->add_option("-n,--lines", options->lines, "Number of lines to start with (default: 100)")
       ->check(CLI::Range(1u, kJournalLinesMax));
-  logs->add_flag("-f,--follow", options->follow, "Go on with new lines until Ctrl-C");
+  logs->add_flag("-f,--follow", options->follow, "Follow new lines until Ctrl-C");
   tree.OnChosen(logs, [options](const Invocation& run) { return RunServiceLogs(run, *options); });
 }
 

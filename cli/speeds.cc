@@ -33,11 +33,10 @@ int RunSpeedsReset(const Invocation& run) {
 }  // namespace
 
 void AddSpeeds(CommandTree& tree) {
-  CLI::App* command =
-      tree.Add(tree.root, "speeds", "What measured speeds put on what plans predict");
+  CLI::App* command = tree.Add(tree.root, "speeds", "Show how measured speed corrects predictions");
   command->require_subcommand(0, 1);
   tree.OnChosen(command, [](const Invocation& run) { return RunSpeeds(run); });
-  CLI::App* reset = tree.Add(command, "reset", "Forget what was measured");
+  CLI::App* reset = tree.Add(command, "reset", "Forget measured speeds");
   tree.OnChosen(reset, [](const Invocation& run) { return RunSpeedsReset(run); });
 }
 

@@ -24,9 +24,9 @@ int RunOnce(const Invocation& run) {
 }
 
 void AddStatusTo(CommandTree& tree, CLI::App* parent) {
-  CLI::App* command = tree.Add(parent, "status", "Nodes, models, ranks, problems");
+  CLI::App* command = tree.Add(parent, "status", "Show nodes, models, ranks and problems");
   auto options = std::make_shared<StatusOptions>();
-  command->add_flag("-w,--watch", options->watch, "Go on showing changes until Ctrl-C");
+  command->add_flag("-w,--watch", options->watch, "Follow changes until Ctrl-C");
   tree.OnChosen(command, [options](const Invocation& run) {
     if (!options->watch) return RunOnce(run);
     const auto view = [&run](const v1::ClusterStatus& status) {

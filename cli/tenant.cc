@@ -115,12 +115,11 @@ int RunTenantErase(const Invocation& run, const std::string& name) {
 
 void AddRetention(CLI::App* set, TenantOptions& options) {
   set->add_option("--retention", options.retention,
-                  "How long gateways keep its answers for /v1/responses, also those stored before; "
-                  "0: nothing is stored; off (default): as each node's response_retention_h says")
+                  "Lifetime of stored answers; 0: store none, off: each node's setting")
+      ->type_name("DURATION")
       ->check(IsRetention());
-  set->add_option(
-         "--memory-only", options.memory_only,
-         "on: nothing of its prompts is written to the prefix cache on disk (default: off)")
+  set->add_option("--memory-only", options.memory_only,
+                  "Keep the tenant's prompts out of the disk cache (default: off)")
       ->check(CLI::IsMember({"on", "off"}));
 }
 
@@ -128,12 +127,13 @@ void AddErase(CommandTree& tree, CLI::App* tenant) {
   auto name = std::make_shared<std::string>();
   CLI::App* erase = tree.Add(
       tenant, "erase",
-      "Drop a tenant's stored answers at every node now, and tell how many each had.\n"
-      "It does not reach blocks of its prompts in the prefix cache on disk, which stay until their "
-      "age ends (kv_cache_disk_hours) or they give way, unless --memory-only was on; what loaded "
-      "models have in memory, until they are unloaded; and what programs that asked have kept. "
-      "Exit code 3 when a node could not be asked");
-  erase->add_option("tenant", *name, "As in 'key create --tenant'")->required();
+      "Delete a tenant's stored answers on every node now.\n"
+      "Prints the number for each node. Not deleted are: prompts in the prefix cache on disk, "
+      "until "
+      "kv_cache_disk_hours or until space is needed, unless --memory-only was on; the memory of "
+      "loaded models, until they are unloaded; and what client programs keep. Exit code 3: a node "
+      "could not be asked");
+  erase->add_option("tenant", *name, "Tenant, as in 'key create --tenant'")->required();
   tree.OnChosen(erase, [name](const Invocation& run) { return RunTenantErase(run, *name); });
 }
 
@@ -141,13 +141,11 @@ void AddErase(CommandTree& tree, CLI::App* tenant) {
 
 void AddTenant(CommandTree& tree) {
   CLI::App* tenant =
-      tree.Add(tree.root, "tenant",
-               "What all keys of a tenant may use of the HTTP API together, and what is kept");
+      tree.Add(tree.root, "tenant", "Set limits and retention for all keys of a tenant");
   tenant->require_subcommand(1);
-  CLI::App* set =
-      tree.Add(tenant, "set", "Set limits and retention of a tenant; what is not named stays");
+  CLI::App* set = tree.Add(tenant, "set", "Set a tenant's limits and retention; other fields stay");
   auto options = std::make_shared<TenantOptions>();
-  set->add_option("tenant", options->name, "As in 'key create --tenant'")->required();
+  set->add_option("tenant", options->name, "Tenant, as in 'key create --tenant'")->required();
   constexpr uint32_t kMost = 1'000'000'000;
   set->add_option("--limit", options->requests, "Requests a minute at each gateway; 0: no limit")
       ->check(CLI::Range(0u, kMost));
@@ -155,16 +153,15 @@ void AddTenant(CommandTree& tree) {
                   "Tokens of prompts and answers a minute at each gateway; 0: no limit")
       ->check(CLI::Range(0u, kMost));
   set->add_option("--concurrent", options->concurrent,
-                  "Requests under way at once at each gateway; 0: no limit")
+                  "Concurrent requests at each gateway; 0: no limit")
       ->check(CLI::Range(0u, kMost));
   AddRetention(set, *options);
   tree.OnChosen(set, [options](const Invocation& run) { return RunTenantSet(run, *options); });
-  CLI::App* list = tree.Add(tenant, "list", "Tenants that have limits or a retention");
+  CLI::App* list = tree.Add(tenant, "list", "List tenants that have limits or a retention");
   tree.OnChosen(list, RunTenantList);
   auto cleared = std::make_shared<std::string>();
-  CLI::App* clear =
-      tree.Add(tenant, "clear", "Take all limits of a tenant away; its retention stays");
-  clear->add_option("tenant", *cleared, "As in 'key create --tenant'")->required();
+  CLI::App* clear = tree.Add(tenant, "clear", "Remove all limits of a tenant; its retention stays");
+  clear->add_option("tenant", *cleared, "Tenant, as in 'key create --tenant'")->required();
   tree.OnChosen(clear, [cleared](const Invocation& run) { return RunTenantClear(run, *cleared); });
   AddErase(tree, tenant);
 }

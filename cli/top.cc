@@ -29,7 +29,7 @@ int RunTop(const Invocation& run) {
 
 void AddTop(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "top", "Nodes, memory, models and speed on the full screen; q quits");
+      tree.Add(tree.root, "top", "Watch nodes, memory, models and speed full screen (q quits)");
   tree.OnChosen(command, RunTop);
 }
 

@@ -53,28 +53,28 @@ int RunAdvise(const Invocation& run, const TopologyOptions& options) {
 }  // namespace
 
 void AddTopology(CommandTree& tree) {
-  CLI::App* topology = tree.Add(tree.root, "topology", "How machines are cabled best");
+  CLI::App* topology = tree.Add(tree.root, "topology", "Advise how to cable machines");
   topology->require_subcommand(1);
-  CLI::App* command = tree.Add(topology, "advise", "Which cable goes where, and what it is worth");
+  CLI::App* command = tree.Add(topology, "advise", "Show which cable goes where and what it gains");
   auto options = std::make_shared<TopologyOptions>();
   command
       ->add_option("--buy", options->buy,
-                   "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"; without it, those of this "
-                   "cluster and the cables between them now")
+                   "Machines, as in \"4x mac-studio-m3-ultra-512gb\" (default: this cluster)")
+      ->type_name("MACHINES")
       ->check(NamesSomething);
-  CLI::Option* model = command
-                           ->add_option("--model", options->model,
-                                        "Of the catalogue, or a folder: cost each cable with it")
-                           ->check(NamesSomething);
+  CLI::Option* model =
+      command
+          ->add_option("--model", options->model,
+                       "Model to rate cables with: name in the catalogue, or folder")
+          ->type_name("MODEL")
+          ->check(NamesSomething);
   command
-      ->add_option(
-          "--bits", options->bits,
-          "Of a weight (default: as the name says, else as its makers publish it, else 16)")
+      ->add_option("--bits", options->bits,
+                   "Bits per weight (default: by the name, else as published, else 16)")
       ->check(CLI::Range(2u, 32u))
       ->needs(model);
-  command
-      ->add_option("--catalogue", options->catalogue_path,
-                   "YAML entries of models beside the catalogue's")
+  command->add_option("--catalogue", options->catalogue_path, "YAML file with more models")
+      ->type_name("FILE")
       ->needs(model);
   tree.OnChosen(command, [options](const Invocation& run) { return RunAdvise(run, *options); });
 }

@@ -71,13 +71,15 @@ int RunTrace(const Invocation& run, const TraceOptions& options) {
 }  // namespace
 
 void AddTrace(CommandTree& tree) {
-  CLI::App* command = tree.Add(
-      tree.root, "trace", "Record what all ranks of a model do, for Perfetto or chrome://tracing");
+  CLI::App* command =
+      tree.Add(tree.root, "trace", "Record all ranks of a model for Perfetto or chrome://tracing");
   auto options = std::make_shared<TraceOptions>();
-  command->add_option("model", options->model, "The name it is served under")->required();
-  command->add_option("--seconds", options->seconds, "How long to record")
+  command->add_option("model", options->model, "Name of a loaded model")->required();
+  command->add_option("--seconds", options->seconds, "Length of the recording in seconds")
       ->check(CLI::Range(0.01, kSecondsMax));
-  command->add_option("--out", options->out, "The file; '-': stdout (default: MODEL.trace.json)");
+  command
+      ->add_option("--out", options->out, "File to write; '-': stdout (default: MODEL.trace.json)")
+      ->type_name("FILE");
   tree.OnChosen(command, [options](const Invocation& run) {
     TraceOptions chosen = *options;
     if (chosen.out.empty()) {

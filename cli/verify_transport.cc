@@ -60,14 +60,12 @@ int RunVerify(const Invocation& run, const std::string& deployment) {
 }  // namespace
 
 void AddVerify(CommandTree& tree) {
-  CLI::App* group = tree.Add(tree.root, "verify", "Whether something does what it should");
+  CLI::App* group = tree.Add(tree.root, "verify", "Run checks against a loaded model");
   group->require_subcommand(1);
-  CLI::App* command =
-      tree.Add(group, "transport",
-               "Timed collectives over a loaded model's live group; exit code 1: not as "
-               "planned");
+  CLI::App* command = tree.Add(group, "transport",
+                               "Time collectives of a loaded model (exit code 1: not as planned)");
   auto deployment = std::make_shared<std::string>();
-  command->add_option("model", *deployment, "The loaded model (default: the first)");
+  command->add_option("model", *deployment, "Loaded model (default: the first)");
   tree.OnChosen(command,
                 [deployment](const Invocation& run) { return RunVerify(run, *deployment); });
 }

@@ -28,7 +28,8 @@ int RunVersion(const Invocation& run) {
 }  // namespace
 
 void AddVersion(CommandTree& tree) {
-  tree.OnChosen(tree.Add(tree.root, "version", "Of this tool and of the agent"), RunVersion);
+  tree.OnChosen(tree.Add(tree.root, "version", "Show the versions of this tool and of the agent"),
+                RunVersion);
 }
 
 }  // namespace macrame::cli

@@ -9,6 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "cli/exit_codes.h"
 #include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
@@ -624,9 +628,52 @@ TEST_F(AppTest, HelpHasExamplesDefaultsAndTheGlobalFlags) {
     const std::string out = Run(words).out;
     EXPECT_NE(out.find("Examples:\n  clusterctl "), std::string::npos) << out;
     EXPECT_NE(out.find("--socket PATH"), std::string::npos) << out;
-    EXPECT_NE(out.find("table, json or yaml (MACRAME_OUTPUT, else table)"), std::string::npos);
+    EXPECT_NE(out.find("(MACRAME_OUTPUT; default: table)"), std::string::npos) << out;
   }
   EXPECT_EQ(Run({"model", "load", "--help"}).out.find("  130 "), std::string::npos);
+}
+
+TEST_F(AppTest, HelpGroupsCommandsAndShowsTheKindOfEachValue) {
+  const std::string root = Run({"--help"}).out;
+  size_t at = 0;
+  for (const char* line : {"\nUse models:\n  run ", "\nLook:\n  status ", "\nOperate:\n  cordon ",
+                           "\nSet up:\n  cluster ", "\nFind faults:\n  doctor "}) {
+    const size_t next = root.find(line);
+    ASSERT_NE(next, std::string::npos) << line << root;
+    EXPECT_GT(next, at) << line;
+    at = next;
+  }
+  const std::string load = Run({"model", "load", "--help"}).out;
+  for (const char* flag :
+       {"--replicas NUMBER [1..16]", "--timeout DURATION", "--nodes NODES ", "--draft-model MODEL",
+        "--optimize {latency,throughput,memory}", "--evict  ", "  model (required)"}) {
+    EXPECT_NE(load.find(flag), std::string::npos) << flag << "\n" << load;
+  }
+  for (const char* word : {"TEXT:", "UINT", "FLOAT"}) {
+    EXPECT_EQ(load.find(word), std::string::npos) << word;
+  }
+}
+
+// The manual page has the text of every command and flag, each on a line of its own.
+TEST_F(AppTest, TextsOfHelpAreShortAndBeginWithAVerbOrANoun) {
+  const std::set<std::string> retired = {
+      "What", "Of",   "Whether", "Where", "How",  "Who",     "Which", "By",  "As", "For",
+      "At",   "Also", "Only",    "Its",   "Does", "Instead", "Not",   "The", "A"};
+  const std::vector<std::string> lines = absl::StrSplit(Run({"help", "--man"}).out, '\n');
+  int texts = 0;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const bool is_flag = absl::StartsWith(lines[i - 1], "\\fB");
+    if (!is_flag && !absl::StartsWith(lines[i - 1], ".SS ")) continue;
+    const std::string text = absl::StrReplaceAll(lines[i], {{"\\-", "-"}, {"\\&", ""}});
+    if (lines[i - 1].find("version") != std::string::npos) continue;  // CLI11's own
+    ++texts;
+    // The default of a path depends on the user's home.
+    EXPECT_LE(text.substr(0, text.find("default: /")).size(), 80u) << text;
+    const std::string first = text.substr(0, text.find(' '));
+    EXPECT_TRUE(absl::ascii_isupper(static_cast<unsigned char>(text[0]))) << text;
+    EXPECT_EQ(retired.count(first), 0u) << text;
+  }
+  EXPECT_GT(texts, 200);
 }
 
 TEST_F(AppTest, WhatCanNotBeWrittenIsAFailure) {

@@ -38,6 +38,17 @@ TEST(ConfigTest, KeysAreUniqueAndTheirDefaultsWithinBounds) {
   EXPECT_TRUE(CheckConfig(DefaultConfig().values).ok());
 }
 
+TEST(ConfigTest, TextsAreShortAndBeginWithAVerbOrANoun) {
+  const std::set<std::string_view> retired = {"What", "Of",  "Whether", "Where", "How",
+                                              "Who",  "By",  "As",      "For",   "At",
+                                              "A",    "The", "Most",    "Whose", "Which"};
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_LE(key.text.size(), 80u) << key.text;
+    EXPECT_TRUE(key.text[0] >= 'A' && key.text[0] <= 'Z') << key.text;
+    EXPECT_EQ(retired.count(key.text.substr(0, key.text.find(' '))), 0u) << key.text;
+  }
+}
+
 TEST(ConfigTest, NamesOfFlagAndEnvironmentFollowTheKey) {
   const ConfigKey* key = FindConfigKey("heartbeat_interval_ms");
   ASSERT_NE(key, nullptr);
