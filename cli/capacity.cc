@@ -151,8 +151,7 @@ void AddCapacity(CommandTree& tree) {
       ->check(CLI::Range(1u, 1u << 24));
   command->add_option("--price", options->price, "Price of all machines (default: as published)")
       ->check(CLI::Range(0.0, 1e12));
-  command
-      ->add_option("--currency", options->currency, "Currency sign (default: as published, else £)")
+  command->add_option("--currency", options->currency, "Currency sign (default: as published)")
       ->type_name("SIGN");
   command->add_option("--months", options->months, "Months of amortisation (default: 36)")
       ->check(CLI::Range(1u, 1200u));
