@@ -64,7 +64,10 @@ std::string ValueKind(const ConfigKey& key) {
   if (std::holds_alternative<int64_t Config::*>(key.field)) {
     return "NUMBER [" + std::to_string(key.min) + ".." + std::to_string(key.max) + "]";
   }
-  return "TEXT";
+  const bool is_path = key.name.find("_file") != std::string_view::npos ||
+                       key.name.find("_path") != std::string_view::npos ||
+                       key.name.find("_folder") != std::string_view::npos;
+  return is_path ? "PATH" : "TEXT";
 }
 
 void DeclareFlags(CLI::App& app, Arguments& arguments) {

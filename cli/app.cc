@@ -256,7 +256,7 @@ CLI::App* CommandTree::Add(CLI::App* parent, const std::string& name,
                            const std::string& description) {
   CLI::App* command = parent->add_subcommand(name, description);
   command->fallthrough();
-  if (parent == root) command->group(group);
+  command->group(parent == root ? group : "Subcommands");
   std::string path = name;
   for (const CLI::App* above = parent; above != nullptr; above = above->get_parent()) {
     path = absl::StrCat(above->get_name(), " ", path);

@@ -160,8 +160,10 @@ constexpr std::array kOtherWords = {
     OtherWord{"check", "clusterctl doctor, or clusterctl model check NAME"},
 };
 
-// "UINT in [1 - 64]" -> "NUMBER [1..64]": CLI11's words for a range.
+// "UINT in [1 - 64]" -> "NUMBER [1..64]": CLI11's words for a range. Bounds of a million and more
+// only keep typing errors out.
 std::string RangeWord(const std::string& check) {
+  if (absl::StrContains(check, "e+")) return "NUMBER";
   const size_t at = check.find(" in [");
   return absl::StrCat("NUMBER ", absl::StrReplaceAll(check.substr(at + 4), {{" - ", ".."}}));
 }
@@ -187,6 +189,7 @@ std::string ValueKind(const CLI::Option& option) {
   const std::string type = whole.substr(0, colon);
   const std::string check = colon == std::string::npos ? "" : whole.substr(colon + 1);
   if (absl::StrContains(check, " in [")) return RangeWord(check);
+  if (check == "POSITIVE" || check == "NONNEGATIVE") return "NUMBER";
   if (!check.empty()) return check;
   if (type == "UINT" || type == "INT" || type == "FLOAT") return "NUMBER";
   if (type != "TEXT" || option.get_lnames().empty()) return type;

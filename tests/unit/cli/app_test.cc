@@ -652,6 +652,8 @@ TEST_F(AppTest, HelpGroupsCommandsAndShowsTheKindOfEachValue) {
   for (const char* word : {"TEXT:", "UINT", "FLOAT"}) {
     EXPECT_EQ(load.find(word), std::string::npos) << word;
   }
+  EXPECT_NE(Run({"service", "--help"}).out.find("\nSubcommands:\n  install "), std::string::npos);
+  EXPECT_NE(Run({"capacity", "--help"}).out.find("--price NUMBER  "), std::string::npos);
 }
 
 // The manual page has the text of every command and flag, each on a line of its own.
