@@ -1,0 +1,30 @@
+#pragma once
+
+// What a C++ source defines. Every function is found by its braces: wherever the signature is
+// wrapped, whatever stands between it and the body. For code that clang-format has formatted.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tests/tidy/source_tree.h"
+
+namespace macrame::tests {
+
+struct CppFunction {
+  std::string name;      // as defined: "Node::Start", "operator()", "lambda"
+  size_t line = 0;       // of its signature's first word, from 0
+  size_t last_line = 0;  // of the brace that closes it, from 0
+  // Cyclomatic complexity: 1, and 1 for each if, loop, case, catch, ?, && and ||.
+  size_t complexity = 1;
+};
+
+struct CppOutline {
+  // Lambdas and classes inside a function are part of it. A lambda elsewhere, in a table's row for
+  // example, is a function.
+  std::vector<CppFunction> functions;
+};
+
+CppOutline OutlineOf(const SourceFile& file);
+
+}  // namespace macrame::tests
