@@ -162,16 +162,16 @@ AuditEntry AuditOf(const RefusedRequest& refused) {
 
 }  // namespace
 
-std::set<NodeId> AgentParts::Able() const {
+std::set<NodeId> NodeParts::Able() const {
   std::set<NodeId> able = members.Live();
   for (const NodeId& node : reports.Failing()) able.erase(node);
   for (const NodeId& node : unasked) able.erase(node);
   return able;
 }
 
-AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
-                       std::unique_ptr<StateStore> store_in, const std::string& machine,
-                       AgentEvents events)
+NodeParts::NodeParts(Platform& platform_in, const Config& config_in,
+                     std::unique_ptr<StateStore> store_in, const std::string& machine,
+                     const AgentEvents& events)
     : platform(platform_in),
       dispatcher(platform.dispatcher()),
       config(config_in),
@@ -186,7 +186,12 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       election(self, ElectionOptionsOf(config), store->loaded_grant(), platform.Random(),
                dispatcher.Now()),
       channels(platform.ChannelMaker(self)),
-      own_socket([this] { return platform.ConnectToSelf(config.socket_path, self); }),
+      own_socket([this] { return platform.ConnectToSelf(config.socket_path, self); }) {}
+
+StateParts::StateParts(Platform& platform_in, const Config& config_in,
+                       std::unique_ptr<StateStore> store_in, const std::string& machine,
+                       const AgentEvents& events, const Later& later)
+    : NodeParts(platform_in, config_in, std::move(store_in), machine, events),
       replicator(dispatcher, self, *store, election, channels, {},
                  {[this] {
                     if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
@@ -202,15 +207,11 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                     return ConsistencyOf(config) == Consistency::kAvailable ||
                            !member_writer.listed().empty();
                   },
-                  events.on_state_changed,
-                  [this](const v1::GangRecord& record) { gang_controller.NoteApart(record); }}),
+                  events.on_state_changed, later.note_apart}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed,
               [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); },
-              [this](const NodeId& node, const v1::LeaseRequest& request,
-                     LeaseClient::LeaseDone done) {
-                heartbeats.SendLease(node, request, std::move(done));
-              }}),
+              later.send_lease}),
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
       trust(dispatcher, self, config.cluster_secret_file, channels, members, events.on_renewed),
@@ -221,7 +222,12 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                     config.state_folder, config.gateway_hosts)
               : nullptr),
       revocations({dispatcher, election, *store, replicator, member_writer, members, channels, self,
-                   events.on_revoked}),
+                   events.on_revoked}) {}
+
+GangParts::GangParts(Platform& platform_in, const Config& config_in,
+                     std::unique_ptr<StateStore> store_in, const std::string& machine,
+                     const AgentEvents& events, const Later& later)
+    : StateParts(platform_in, config_in, std::move(store_in), machine, events, later),
       links({dispatcher, own, members, election, replicator, channels,
              [this] { return IsServing(own.ranks()); }, changes,
              platform.MakeLinkProber(LinkInputsOf(own),
@@ -240,7 +246,17 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
-                      ReconcilerOptionsOf(config), changes),
+                      ReconcilerOptionsOf(config), changes) {}
+
+AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
+                       std::unique_ptr<StateStore> store_in, const std::string& machine,
+                       const AgentEvents& events)
+    : GangParts(platform_in, config_in, std::move(store_in), machine, events,
+                {[this](const v1::GangRecord& record) { gang_controller.NoteApart(record); },
+                 [this](const NodeId& node, const v1::LeaseRequest& request,
+                        LeaseClient::LeaseDone done) {
+                   heartbeats.SendLease(node, request, std::move(done));
+                 }}),
       router(dispatcher, self, replicator, channels, *supervisor, GiveWayLimit(config)),
       energy({dispatcher, views, gang_controller, channels, members, self}),
       reporter({dispatcher, election, members, member_writer, views, gang_controller, own, links,
@@ -288,6 +304,11 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
                            }}),
       gateway_orders({audit, own_socket, views}),
       local_server(platform.MakeServer()) {
+  Connect(machine);
+  RegisterLocal();
+}
+
+void AgentParts::Connect(const std::string& machine) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
   router.SetIsDead([this](const NodeId& node) {
@@ -296,6 +317,10 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
   });
   replicator.SetKeeps([this](std::string_view key) { return gang_controller.Keeps(key); });
   cluster_service.SetUnused([this](Duration unused_for) { return demand.Unused(unused_for); });
+  gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
+}
+
+void AgentParts::RegisterLocal() {
   cluster_service.Register(*local_server);
   link_service.RegisterCluster(*local_server);
   trace_service.RegisterCluster(*local_server);
@@ -306,7 +331,6 @@ AgentParts::AgentParts(Platform& platform_in, const Config& config_in,
   metrics_service.RegisterLocal(*local_server);
   event_service.Register(*local_server);
   energy.Register(*local_server);
-  gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
   access_service.RegisterCluster(*local_server);
   access_service.RegisterLocal(*local_server);
   retention_service.RegisterCluster(*local_server);

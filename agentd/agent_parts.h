@@ -79,13 +79,14 @@ struct AgentEvents {
   std::function<std::vector<v1::Reason>()> problems;
 };
 
-struct AgentParts {
+// What a node is and whom it knows.
+struct NodeParts {
+  NodeParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
+            const std::string& machine, const AgentEvents& events);
+
   // Who may elect and acknowledge: live, able to write to its disk, and not `unasked`. Without this
   // node.
   std::set<NodeId> Able() const;
-
-  AgentParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
-             const std::string& machine, AgentEvents events);
 
   Platform& platform;
   Changes changes;
@@ -107,6 +108,18 @@ struct AgentParts {
   // Before all that wait for its answers: it goes after them.
   PeerChannels channels;
   OwnSocket own_socket;
+};
+
+// What the cluster agrees on: its state, who writes it, and who belongs to it.
+struct StateParts : NodeParts {
+  // What parts that are made later do for these.
+  struct Later {
+    std::function<void(const v1::GangRecord&)> note_apart;
+    std::function<void(const NodeId&, const v1::LeaseRequest&, LeaseClient::LeaseDone)> send_lease;
+  };
+  StateParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
+             const std::string& machine, const AgentEvents& events, const Later& later);
+
   StateReplicator replicator;
   LeaseClient leases;
   MemberWriter member_writer;
@@ -114,6 +127,13 @@ struct AgentParts {
   const std::unique_ptr<GatewayCertificate>
       gateway_certificate;  // null: gateway_tls_authority is not set
   Revocations revocations;
+};
+
+// What models run on: links, models of this node, plans and gangs.
+struct GangParts : StateParts {
+  GangParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
+            const std::string& machine, const AgentEvents& events, const Later& later);
+
   LinkTable links;
   const std::unique_ptr<ModelLibrary> library;
   const std::unique_ptr<SecondEngineProbe> second_engine;
@@ -124,6 +144,13 @@ struct AgentParts {
   DeploymentPlanner planner;
   GangLauncher launcher;
   GangController gang_controller;
+};
+
+// With the services that people and other nodes ask.
+struct AgentParts : GangParts {
+  AgentParts(Platform& platform_in, const Config& config_in, std::unique_ptr<StateStore> store_in,
+             const std::string& machine, const AgentEvents& events);
+
   GenerateRouter router;
   EnergyService energy;
   StatusReporter reporter;
@@ -152,6 +179,10 @@ struct AgentParts {
   std::unique_ptr<discovery::BeaconService> beacons;
   std::unique_ptr<TraceExporter> traces;  // null: none are taken
   std::unique_ptr<Gateway> gateway;
+
+ private:
+  void Connect(const std::string& machine);
+  void RegisterLocal();
 };
 
 }  // namespace macrame::agentd

@@ -22,6 +22,15 @@ void Put(const v1::StateEntry& entry, const std::string& name, std::map<std::str
   if (message.ParseFromString(entry.value())) (*to)[name] = std::move(message);
 }
 
+// A message that names itself otherwise than its key is left out.
+template <typename Message>
+void PutNamed(const v1::StateEntry& entry, const std::string& name,
+              const std::string& (Message::*own_name)() const, std::map<std::string, Message>* to) {
+  Message message;
+  if (!message.ParseFromString(entry.value()) || (message.*own_name)() != name) return;
+  (*to)[name] = std::move(message);
+}
+
 }  // namespace
 
 const DesiredState::Parsed& DesiredState::Fresh() const {
@@ -45,27 +54,15 @@ const DesiredState::Parsed& DesiredState::Fresh() const {
 void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) const {
   Drop(key);
   if (const auto replica = NameBehind(kGangPrefix, key)) {
-    v1::GangRecord record;
-    if (!record.ParseFromString(entry.value()) || record.deployment() != *replica) return;
-    if (entry.removed()) {
-      parsed_.removed_epochs[*replica] = record.epoch();
-    } else {
-      parsed_.gangs[*replica] = std::move(record);
-    }
+    TakeGang(*replica, entry);
   } else if (entry.removed()) {
     return;
   } else if (const auto name = NameBehind(kDeploymentPrefix, key)) {
-    v1::Deployment wanted;
-    if (!wanted.ParseFromString(entry.value()) || wanted.name() != *name) return;
-    parsed_.deployments[*name] = std::move(wanted);
+    PutNamed(entry, *name, &v1::Deployment::name, &parsed_.deployments);
   } else if (const auto id = NameBehind(kApiKeyPrefix, key)) {
-    v1::ApiKey api_key;
-    if (!api_key.ParseFromString(entry.value()) || api_key.id() != *id) return;
-    parsed_.api_keys[*id] = std::move(api_key);
+    PutNamed(entry, *id, &v1::ApiKey::id, &parsed_.api_keys);
   } else if (const auto tenant = NameBehind(kTenantPrefix, key)) {
-    v1::TenantLimits limits;
-    if (!limits.ParseFromString(entry.value()) || limits.name() != *tenant) return;
-    parsed_.tenants[*tenant] = std::move(limits);
+    PutNamed(entry, *tenant, &v1::TenantLimits::name, &parsed_.tenants);
   } else if (const auto node = NameBehind(kCrashPrefix, key)) {
     Put(entry, *node, &parsed_.crashes);
   } else if (const auto cordoned = NameBehind(kCordonPrefix, key)) {
@@ -73,9 +70,7 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
   } else if (const auto marked = NameBehind(kMarksPrefix, key)) {
     Put(entry, *marked, &parsed_.marks);
   } else if (const auto model = NameBehind(kProfilePrefix, key)) {
-    v1::ModelProfile profile;
-    if (!profile.ParseFromString(entry.value()) || profile.model() != *model) return;
-    parsed_.profiles[*model] = std::move(profile);
+    PutNamed(entry, *model, &v1::ModelProfile::model, &parsed_.profiles);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
   } else if (const auto stopped = NameBehind(kStoppedPrefix, key)) {
@@ -87,6 +82,16 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     if (!parsed_.links.ParseFromString(entry.value())) parsed_.links.Clear();
   } else if (key == kSpeedsKey) {
     if (!parsed_.speeds.ParseFromString(entry.value())) parsed_.speeds.Clear();
+  }
+}
+
+void DesiredState::TakeGang(const std::string& replica, const v1::StateEntry& entry) const {
+  v1::GangRecord record;
+  if (!record.ParseFromString(entry.value()) || record.deployment() != replica) return;
+  if (entry.removed()) {
+    parsed_.removed_epochs[replica] = record.epoch();
+  } else {
+    parsed_.gangs[replica] = std::move(record);
   }
 }
 

@@ -86,6 +86,7 @@ class DesiredState {
 
   const Parsed& Fresh() const;
   void Take(const std::string& key, const v1::StateEntry& entry) const;
+  void TakeGang(const std::string& replica, const v1::StateEntry& entry) const;
   void Drop(const std::string& key) const;
 
   const StateTable& table_;

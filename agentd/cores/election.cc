@@ -386,38 +386,54 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
   if (request.lease_ms() == 0) {
     AnswerRelease(request.fence(), now, effects);
   } else if (fence == granted_ && !IsOfTwin(request.fence())) {
-    // It renews in time after all: no more asking to be elected in its place.
-    BecomeFollower();
-    lost_rounds_ = 0;
-    granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
-    granted_electors_ = request.electors();
-    // A grant of a version that did not write it down.
-    if (granted_machine_.empty()) granted_machine_ = request.fence().machine();
-    stand_at_.reset();
-    Answer(true, request.wants_entries(), now, effects);
+    RenewGrant(request, now, effects);
   } else if (fence <= granted_) {
     Answer(false, false, now, effects);
-  } else if (role_ == Role::kFollower && LeasedToOther(request.fence(), now)) {
-    Answer(false, false, now, effects);
-  } else if (role_ == Role::kCoordinator && request.electors() > 0 &&
-             IsSmaller(request.electors(), fence, now)) {
-    // 0: an older agent, which does not say; there the pair decides.
-    RaiseTerm(fence, now, effects);
-    Answer(false, false, now, effects);
   } else {
-    if (role_ == Role::kCoordinator) {
-      StepDown(MakeReason(reasons::kStaleTerm,
-                          absl::StrCat("met ", Describe(fence), ", a higher pair"), from.value()),
-               now, effects);
-    } else if (role_ != Role::kFollower) {
-      GiveUpRound(now, effects);
-    }
-    Grant(request.fence(), std::chrono::milliseconds(request.lease_ms()), now, effects);
-    granted_electors_ = request.electors();
-    Answer(true, request.wants_entries(), now, effects);
+    AnswerHigherPair(request, now, effects);
   }
   NoteObeyed(now, effects);
   return effects;
+}
+
+// It renews in time after all: no more asking to be elected in its place.
+void Election::RenewGrant(const v1::LeaseRequest& request, MonotonicTime now,
+                          ElectionEffects& effects) {
+  BecomeFollower();
+  lost_rounds_ = 0;
+  granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
+  granted_electors_ = request.electors();
+  // A grant of a version that did not write it down.
+  if (granted_machine_.empty()) granted_machine_ = request.fence().machine();
+  stand_at_.reset();
+  Answer(true, request.wants_entries(), now, effects);
+}
+
+void Election::AnswerHigherPair(const v1::LeaseRequest& request, MonotonicTime now,
+                                ElectionEffects& effects) {
+  const FencePair fence = FromProto(request.fence());
+  if (role_ == Role::kFollower && LeasedToOther(request.fence(), now)) {
+    Answer(false, false, now, effects);
+    return;
+  }
+  // 0: an older agent, which does not say; there the pair decides.
+  if (role_ == Role::kCoordinator && request.electors() > 0 &&
+      IsSmaller(request.electors(), fence, now)) {
+    RaiseTerm(fence, now, effects);
+    Answer(false, false, now, effects);
+    return;
+  }
+  if (role_ == Role::kCoordinator) {
+    StepDown(
+        MakeReason(reasons::kStaleTerm, absl::StrCat("met ", Describe(fence), ", a higher pair"),
+                   fence.coordinator.value()),
+        now, effects);
+  } else if (role_ != Role::kFollower) {
+    GiveUpRound(now, effects);
+  }
+  Grant(request.fence(), std::chrono::milliseconds(request.lease_ms()), now, effects);
+  granted_electors_ = request.electors();
+  Answer(true, request.wants_entries(), now, effects);
 }
 
 v1::Fence Election::FenceOf(const FencePair& pair) const {

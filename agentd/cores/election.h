@@ -268,6 +268,9 @@ class Election {
   void Answer(bool granted, bool with_entries, MonotonicTime now, ElectionEffects& effects) const;
   void TickFollower(MonotonicTime now, ElectionEffects& effects);
   void TickCoordinator(MonotonicTime now, ElectionEffects& effects);
+  void RenewGrant(const v1::LeaseRequest& request, MonotonicTime now, ElectionEffects& effects);
+  void AnswerHigherPair(const v1::LeaseRequest& request, MonotonicTime now,
+                        ElectionEffects& effects);
   void AnswerRelease(const v1::Fence& fence, MonotonicTime now, ElectionEffects& effects);
   void NoteObeyed(MonotonicTime now, ElectionEffects& effects);
 

@@ -338,41 +338,49 @@ void GangReconciler::EndOrphans(Round& round) {
     const auto found = gangs_.find(name);
     Gang* gang = found == gangs_.end() ? nullptr : &found->second;
     if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
-    const bool in_force = gang != nullptr && (gang->stage == Stage::kLaunching ||
-                                              gang->stage == Stage::kStarting || IsServing(*gang));
-    const bool has_given_way = gang != nullptr && gang->gave_way.has_value();
     std::vector<const v1::RankStatus*> stay, orphans;
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
-      // Not judged yet: some of its nodes are still on their way back.
-      bool belongs = gang != nullptr && IsOfRival(*gang, *rank);
-      if (in_force && rank->epoch() == gang->record.epoch()) {
-        for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
-          belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
-        }
-      }
-      const bool gave_way = has_given_way && gang->gave_way->epoch == rank->epoch();
-      if (belongs || (gave_way ? IsGivingWay(round, name, *gang) : IsDraining(round, *rank))) {
-        stay.push_back(rank);
-      } else {
-        orphans.push_back(rank);
-      }
+      (MayStay(round, name, gang, *rank) ? stay : orphans).push_back(rank);
     }
-    for (const v1::RankStatus* rank : orphans) {
-      // An order names a span of epochs: those below it that stay are left out of it.
-      uint64_t from = 0;
-      for (const v1::RankStatus* kept : stay) {
-        const bool is_below = kept->node_id() == rank->node_id() && kept->epoch() < rank->epoch();
-        if (is_below) from = std::max(from, kept->epoch() + 1);
-      }
-      EndOn(round, {NodeId(rank->node_id()), name, rank->epoch(),
-                    MakeReason(reasons::kStaleTerm,
-                               absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
-                                            rank->epoch(), ", belongs to no gang in force"),
-                               rank->node_id()),
-                    from});
-    }
+    for (const v1::RankStatus* rank : orphans) EndOrphan(round, name, *rank, stay);
   }
+}
+
+// `gang`: of its deployment, null for none.
+bool GangReconciler::MayStay(const Round& round, const std::string& name, Gang* gang,
+                             const v1::RankStatus& rank) {
+  if (gang == nullptr) return IsDraining(round, rank);
+  // Not judged yet: some of its nodes are still on their way back.
+  if (IsOfRival(*gang, rank) || IsInForce(*gang, rank)) return true;
+  const bool gave_way = gang->gave_way.has_value() && gang->gave_way->epoch == rank.epoch();
+  return gave_way ? IsGivingWay(round, name, *gang) : IsDraining(round, rank);
+}
+
+bool GangReconciler::IsInForce(const Gang& gang, const v1::RankStatus& rank) {
+  const bool runs =
+      gang.stage == Stage::kLaunching || gang.stage == Stage::kStarting || IsServing(gang);
+  if (!runs || rank.epoch() != gang.record.epoch()) return false;
+  const auto& parts = gang.record.plan().assignments();
+  return std::any_of(parts.begin(), parts.end(), [&](const v1::Assignment& part) {
+    return part.rank() == rank.rank() && part.node_id() == rank.node_id();
+  });
+}
+
+void GangReconciler::EndOrphan(Round& round, const std::string& name, const v1::RankStatus& rank,
+                               const std::vector<const v1::RankStatus*>& stay) {
+  // An order names a span of epochs: those below it that stay are left out of it.
+  uint64_t from = 0;
+  for (const v1::RankStatus* kept : stay) {
+    const bool is_below = kept->node_id() == rank.node_id() && kept->epoch() < rank.epoch();
+    if (is_below) from = std::max(from, kept->epoch() + 1);
+  }
+  EndOn(round, {NodeId(rank.node_id()), name, rank.epoch(),
+                MakeReason(reasons::kStaleTerm,
+                           absl::StrCat("rank ", rank.rank(), " of '", name, "', epoch ",
+                                        rank.epoch(), ", belongs to no gang in force"),
+                           rank.node_id()),
+                from});
 }
 
 Duration GangReconciler::Backoff(uint32_t failures) const {

@@ -379,6 +379,10 @@ class GangReconciler {
   void GiveUp(Round& round, const std::string& name, Gang& gang);
   // gang_restore.cc
   void Restore(Round& round, const std::string& name, Gang& gang);
+  // The number of nodes that a plan of `wanted` could use.
+  static uint32_t NoteUsableNodes(const Round& round, const v1::Deployment& wanted, Gang& gang);
+  void NoteIdle(const Round& round, const std::string& name, Gang& gang) const;
+  bool IsTimeToRestore(const Gang& gang, MonotonicTime now) const;
   bool IsWorthIt(const Round& round, const std::string& name, const Gang& gang,
                  const v1::PlanResult& result) const;
   void StayShort(Round& round, const std::string& name, Gang& gang, v1::Reason why);
@@ -424,6 +428,10 @@ class GangReconciler {
   void EndEverywhere(Round& round, const std::string& name, Gang& gang);
   void EndOn(Round& round, StopRanks order);
   void EndOrphans(Round& round);
+  bool MayStay(const Round& round, const std::string& name, Gang* gang, const v1::RankStatus& rank);
+  static bool IsInForce(const Gang& gang, const v1::RankStatus& rank);
+  void EndOrphan(Round& round, const std::string& name, const v1::RankStatus& rank,
+                 const std::vector<const v1::RankStatus*>& stay);
   void TakeApart();
   void JudgeRivals(Round& round, const std::string& name, Gang& gang);
   RivalState StateOf(const Round& round, const std::string& name, Rival& rival) const;

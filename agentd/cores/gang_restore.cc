@@ -75,11 +75,23 @@ bool GangReconciler::IsBusy(const Round& round, const std::string& name, const G
 
 void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) {
   const v1::Deployment& wanted = *round.deployments.at(name);
-  Gang::Restoring& restoring = gang.restoring;
   if (!IsShort(wanted, gang.record.plan())) {
-    restoring = {};
+    gang.restoring = {};
     return;
   }
+  const uint32_t usable = NoteUsableNodes(round, wanted, gang);
+  NoteIdle(round, name, gang);
+  if (usable < wanted.placement().world_size() || !IsTimeToRestore(gang, round.now)) return;
+  if (round.now < gang.restore_try.next_not_before) return;
+  if (round.busy || InGrace(round.now)) return;
+  gang.restoring.tried_at = round.now;
+  gang.restoring.is_asked = true;
+  gang.is_moving = true;  // it serves on while it is planned
+  AskForPlan(round, name, gang, /*may_evict=*/false);
+}
+
+uint32_t GangReconciler::NoteUsableNodes(const Round& round, const v1::Deployment& wanted,
+                                         Gang& gang) {
   std::string nodes;
   uint32_t usable = 0;
   for (const auto& [id, node] : round.nodes) {
@@ -87,35 +99,37 @@ void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) 
     ++usable;
     absl::StrAppend(&nodes, id.value(), " ");
   }
-  if (restoring.nodes != nodes) {
-    restoring = {};
-    restoring.nodes = std::move(nodes);
-    restoring.nodes_since = round.now;
+  if (gang.restoring.nodes != nodes) {
+    gang.restoring = {};
+    gang.restoring.nodes = std::move(nodes);
+    gang.restoring.nodes_since = round.now;
   }
+  return usable;
+}
+
+void GangReconciler::NoteIdle(const Round& round, const std::string& name, Gang& gang) const {
   // Short answers come and go between two looks; their tokens stay counted.
   uint64_t tokens = 0;
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
     if (rank->epoch() == gang.record.epoch()) tokens += rank->tokens_generated_total();
   }
-  const bool has_answered = std::exchange(restoring.tokens_seen, tokens) != tokens;
+  const bool has_answered = std::exchange(gang.restoring.tokens_seen, tokens) != tokens;
   if (has_answered || IsBusy(round, name, gang)) {
-    restoring.idle_since.reset();
-  } else if (!restoring.idle_since.has_value()) {
-    restoring.idle_since = round.now;
+    gang.restoring.idle_since.reset();
+  } else if (!gang.restoring.idle_since.has_value()) {
+    gang.restoring.idle_since = round.now;
   }
-  const bool is_idle = restoring.idle_since.has_value() &&
-                       round.now - *restoring.idle_since >= options_.restore_quiet;
-  const bool is_stable = round.now - restoring.nodes_since >= options_.restore_after &&
-                         round.now - gang.since >= options_.restore_quiet;
+}
+
+bool GangReconciler::IsTimeToRestore(const Gang& gang, MonotonicTime now) const {
+  const Gang::Restoring& restoring = gang.restoring;
+  const bool is_idle =
+      restoring.idle_since.has_value() && now - *restoring.idle_since >= options_.restore_quiet;
+  const bool is_stable = now - restoring.nodes_since >= options_.restore_after &&
+                         now - gang.since >= options_.restore_quiet;
   const bool waits =
-      restoring.tried_at.has_value() && round.now - *restoring.tried_at < options_.restore_retry;
-  if (usable < wanted.placement().world_size() || !is_idle || !is_stable || waits) return;
-  if (round.now < gang.restore_try.next_not_before) return;
-  if (round.busy || InGrace(round.now)) return;
-  restoring.tried_at = round.now;
-  restoring.is_asked = true;
-  gang.is_moving = true;  // it serves on while it is planned
-  AskForPlan(round, name, gang, /*may_evict=*/false);
+      restoring.tried_at.has_value() && now - *restoring.tried_at < options_.restore_retry;
+  return is_idle && is_stable && !waits;
 }
 
 // Requests may have come while it was planned.

@@ -215,13 +215,19 @@ void RoutedCall::Over(const absl::Status& status) {
   if (!had_no_answer || cancelled_ || now >= give_up_ || now >= limit_ || !BeginAgain()) {
     return Finish(status);
   }
-  if (is_loss) {
-    dispatcher_.PostAfter(limit_ - now, [weak = weak_from_this()] {
-      const std::shared_ptr<RoutedCall> self = weak.lock();
-      if (self != nullptr) self->End(absl::DeadlineExceededError(kLimitWords));
-    });
-  }
+  if (is_loss) EndAtLimit(now);
   NoteFailed(status);
+  TryAgainSoon();
+}
+
+void RoutedCall::EndAtLimit(MonotonicTime now) {
+  dispatcher_.PostAfter(limit_ - now, [weak = weak_from_this()] {
+    const std::shared_ptr<RoutedCall> self = weak.lock();
+    if (self != nullptr) self->End(absl::DeadlineExceededError(kLimitWords));
+  });
+}
+
+void RoutedCall::TryAgainSoon() {
   const absl::StatusOr<EntryTable::Entry> other = entries_.Find(deployment_);
   const bool at_once = other.ok() && !other->failed_lately;
   dispatcher_.PostAfter(at_once ? Duration(0) : kEntryRetryPause,

@@ -97,6 +97,9 @@ class RoutedCall : public GenerateCall, public std::enable_shared_from_this<Rout
   std::optional<uint64_t> Attempt() const;
   // The present attempt is over, with its node's answer or without.
   void Over(const absl::Status& status);
+  void EndAtLimit(MonotonicTime now);
+  // At once when a replica stands ready that has not failed.
+  void TryAgainSoon();
   // It is over for the cause of its gang, which may never say so.
   void Lost(const absl::Status& why);
   void Finish(const absl::Status& status);

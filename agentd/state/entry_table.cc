@@ -54,9 +54,23 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked,
     for (const auto& [name, one] : desired_.deployments()) loaded.push_back(name);
     return NotLoaded(asked, loaded);
   }
+  const std::vector<Choice> choices = ChoicesOf(asked, deployment, *wanted, prompt);
+  if (choices.empty()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
+                        absl::StrCat(asked, " is not placed on any node yet"));
+  }
+  const Choice& idlest = IdlestOf(choices);
+  const Choice* nearest = NearestOf(choices, idlest.under_way + kAffinityRequests);
+  return (nearest != nullptr ? *nearest : idlest).entry;
+}
+
+std::vector<EntryTable::Choice> EntryTable::ChoicesOf(const std::string& asked,
+                                                      const std::string& deployment,
+                                                      const v1::Deployment& wanted,
+                                                      const std::vector<PromptStep>& prompt) const {
   static const Sent kNothing;
   std::vector<Choice> choices;
-  for (uint32_t index = 0; index < std::clamp(wanted->replicas(), 1u, kReplicasMax); ++index) {
+  for (uint32_t index = 0; index < std::clamp(wanted.replicas(), 1u, kReplicasMax); ++index) {
     const std::string replica = ReplicaName(deployment, index);
     if (asked != deployment && asked != replica) continue;
     const v1::GangRecord* gang = desired_.FindGang(replica);
@@ -71,27 +85,29 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked,
     choices.push_back({Entry{replica, NodeId(gang->entry_node_id()), gang->epoch(), failed},
                        known.under_way, known.last, knows ? known.prompts.Matched(prompt) : 0});
   }
-  if (choices.empty()) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
-                        absl::StrCat(asked, " is not placed on any node yet"));
-  }
-  const Choice* best = &choices.front();
-  for (const Choice& choice : choices) {
-    const auto rank = [](const Choice& one) {
-      return std::tuple(one.entry.failed_lately, one.under_way, one.last);
-    };
-    if (rank(choice) < rank(*best)) best = &choice;
-  }
-  const uint32_t busy_max = best->under_way + kAffinityRequests;
+  return choices;
+}
+
+const EntryTable::Choice& EntryTable::IdlestOf(const std::vector<Choice>& choices) {
+  const auto rank = [](const Choice& one) {
+    return std::tuple(one.entry.failed_lately, one.under_way, one.last);
+  };
+  return *std::min_element(
+      choices.begin(), choices.end(),
+      [&](const Choice& one, const Choice& other) { return rank(one) < rank(other); });
+}
+
+const EntryTable::Choice* EntryTable::NearestOf(const std::vector<Choice>& choices,
+                                                uint32_t under_way_max) {
   const Choice* nearest = nullptr;
   for (const Choice& choice : choices) {
-    if (choice.matched < kAffinityBytesMin || choice.under_way > busy_max) continue;
+    if (choice.matched < kAffinityBytesMin || choice.under_way > under_way_max) continue;
     const bool is_nearer =
         nearest == nullptr || choice.matched > nearest->matched ||
         (choice.matched == nearest->matched && choice.under_way < nearest->under_way);
     if (is_nearer) nearest = &choice;
   }
-  return (nearest != nullptr ? nearest : best)->entry;
+  return nearest;
 }
 
 bool EntryTable::HasMovedOn(const Entry& entry) const {

@@ -86,6 +86,14 @@ class EntryTable {
     size_t matched = 0;  // bytes of the prompt that it was sent before
   };
 
+  // The replicas that `asked` may mean and that have an entry node.
+  std::vector<Choice> ChoicesOf(const std::string& asked, const std::string& deployment,
+                                const v1::Deployment& wanted,
+                                const std::vector<PromptStep>& prompt) const;
+  static const Choice& IdlestOf(const std::vector<Choice>& choices);
+  // The one that was sent most of the prompt before; null when none was, or all are too busy.
+  static const Choice* NearestOf(const std::vector<Choice>& choices, uint32_t under_way_max);
+
   const transport::Clock& clock_;
   const DesiredState& desired_;
   std::function<bool(const NodeId&)> is_dead_;
