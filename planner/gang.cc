@@ -137,23 +137,30 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
     if (slice_count % count != 0 || !HoldsAll(stage)) return {};
     return stage.widths;
   }
-  // Slice by slice to the node that is the least burdened by it.
+  return DealtWidths(std::move(stage), sequences, even_fill);
+}
+
+// Slice by slice to the node that is the least burdened by it.
+std::optional<std::vector<uint32_t>> GangJudge::DealtWidths(GangStage stage, uint32_t sequences,
+                                                            bool even_fill) {
+  const size_t count = stage.nodes.size();
   const StepModel& step = DecodeOf(sequences);
   std::vector<uint32_t>& widths = stage.widths;
   widths.assign(count, 1);
   if (!HoldsAll(stage)) return {};
   // With one slice more; kDoesNotFit where it would not.
   const auto burden_of = [&](size_t i) {
-    if (widths[i] == slice_count) return kDoesNotFit;
-    const Slice slice{widths[i] + 1, slice_count, whole_experts};
-    const double fill =
-        Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end), begin == 0 && i == 0);
+    if (widths[i] == stage.slice_count) return kDoesNotFit;
+    const Slice slice{widths[i] + 1, stage.slice_count, stage.whole_experts};
+    const double fill = Fill(stage.nodes[i], slice, stage.begin, stage.end,
+                             HoldsHead(stage.nodes, i, stage.end), stage.begin == 0 && i == 0);
     if (fill > 1) return kDoesNotFit;
-    return even_fill ? fill : TimeOf(step, nodes[i], begin, end, slice).total_us();
+    return even_fill ? fill
+                     : TimeOf(step, stage.nodes[i], stage.begin, stage.end, slice).total_us();
   };
   std::vector<double> burdens(count);
   for (size_t i = 0; i < count; ++i) burdens[i] = burden_of(i);
-  for (uint32_t given = static_cast<uint32_t>(count); given < slice_count; ++given) {
+  for (uint32_t given = static_cast<uint32_t>(count); given < stage.slice_count; ++given) {
     const auto least = std::min_element(burdens.begin(), burdens.end());
     if (*least == kDoesNotFit) return {};
     const size_t index = static_cast<size_t>(least - burdens.begin());

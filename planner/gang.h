@@ -123,6 +123,9 @@ class GangJudge {
 
  private:
   bool HoldsAll(const GangStage& stage);
+  // Widths for nodes that can have different ones.
+  std::optional<std::vector<uint32_t>> DealtWidths(GangStage stage, uint32_t sequences,
+                                                   bool even_fill);
   // Of a stage whose ranks hold whole experts.
   std::vector<ExpertHolder> HoldersOf(const GangStage& stage) const;
   ExpertSkew SkewOf(const GangStage& stage, const StepModel& step);

@@ -125,6 +125,30 @@ bool MayCutSo(const Gang& gang, const GangJudge& judge) {
   return true;
 }
 
+Fabric FabricOf(const v1::Plan& plan) {
+  Fabric fabric;
+  const Backend backend = BackendNamed(plan.backend());
+  if (!IsRdma(backend)) return fabric;
+  fabric.backend = backend;
+  if (TopologyNamed(plan.backend_topology()) == Topology::kRing) fabric.topology = Topology::kRing;
+  return fabric;
+}
+
+// Adds what `part` gives to `node`; false when its slices are none.
+bool AddPart(const v1::Assignment& part, size_t node, uint32_t tp, GangStage* stage) {
+  const bool sliced = part.slice_count() > 0;
+  if (sliced && (part.slice_begin() >= part.slice_end() || part.slice_end() > part.slice_count())) {
+    return false;
+  }
+  stage->nodes.push_back(node);
+  stage->widths.push_back(sliced ? part.slice_end() - part.slice_begin() : 1);
+  stage->slice_count = sliced ? part.slice_count() : tp;
+  stage->begin = part.layer_begin();
+  stage->end = part.layer_end();
+  stage->whole_experts = part.whole_experts();
+  return true;
+}
+
 // The plan in force, as it would be now; nothing when it is none of this model's any more or does
 // not fit.
 std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge) {
@@ -136,29 +160,13 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
     index[judge.candidates()[i].node->node_id()] = i;
   }
   Gang gang;
-  if (const Backend backend = BackendNamed(plan.backend()); IsRdma(backend)) {
-    gang.fabric.backend = backend;
-    if (TopologyNamed(plan.backend_topology()) == Topology::kRing) {
-      gang.fabric.topology = Topology::kRing;
-    }
-  }
+  gang.fabric = FabricOf(plan);
   std::vector<size_t> nodes;
   for (const v1::Assignment& part : plan.assignments()) {
     const auto found = index.find(part.node_id());
     if (found == index.end()) return {};
     if (nodes.size() % plan.tp() == 0) gang.stages.emplace_back();
-    GangStage& stage = gang.stages.back();
-    const bool sliced = part.slice_count() > 0;
-    if (sliced &&
-        (part.slice_begin() >= part.slice_end() || part.slice_end() > part.slice_count())) {
-      return {};
-    }
-    stage.nodes.push_back(found->second);
-    stage.widths.push_back(sliced ? part.slice_end() - part.slice_begin() : 1);
-    stage.slice_count = sliced ? part.slice_count() : plan.tp();
-    stage.begin = part.layer_begin();
-    stage.end = part.layer_end();
-    stage.whole_experts = part.whole_experts();
+    if (!AddPart(part, found->second, plan.tp(), &gang.stages.back())) return {};
     nodes.push_back(found->second);
   }
   if (!IsWhole(gang, judge.model().layer_count()) ||

@@ -415,6 +415,91 @@ void GrowLayers(double factor, v1::ModelDescription* model) {
   }
 }
 
+// The shape that the entry tells, without a byte of weights.
+v1::ModelDescription DescribeShape(const CatalogueEntry& entry, uint32_t bits) {
+  v1::ModelDescription model;
+  model.set_name(entry.name);
+  model.set_architecture(entry.architecture);
+  SetEngine(entry, &model);
+  model.set_layer_count(entry.layers);
+  model.set_hidden_size(entry.hidden);
+  model.set_intermediate_size(entry.experts > 0 ? entry.expert_width : entry.intermediate);
+  model.set_attention_heads(std::max(1u, entry.heads > 0 ? entry.heads : entry.kv_heads));
+  model.set_kv_heads(std::max(1u, entry.kv_heads));
+  model.set_head_dim(entry.head_dim > 0 ? entry.head_dim : 128);
+  model.set_vocab_size(entry.vocab);
+  model.set_context_length_max(entry.context);
+  model.set_dtype("bfloat16");
+  if (bits < kFloatBits) {
+    model.mutable_quantization()->set_bits(bits);
+    model.mutable_quantization()->set_group_size(entry.group);
+  }
+  model.set_full_attention_every(entry.full_attention_every);
+  model.set_fixed_state_bytes(entry.fixed_state_bytes);
+  model.set_sliding_window(entry.sliding_window);
+  model.set_kv_index_width(entry.kv_index);
+  model.set_residual_streams(entry.residual_streams);
+  if (entry.latent.has_value())
+    model.set_kv_latent_width(entry.latent->kv_rank + entry.latent->rope + entry.latent->index);
+  model.set_experts(entry.experts);
+  model.set_experts_active(entry.active);
+  return model;
+}
+
+// What is wrong with an entry by itself, as it goes on behind "the entry of NAME"; empty: nothing.
+std::string Wrong(const CatalogueEntry& entry) {
+  if (entry.bits == 1 || entry.bits > 32) return ": 'bits' of a weight are between 2 and 32";
+  if (const std::string wrong = WrongEngine(entry); !wrong.empty()) {
+    return absl::StrCat(": ", wrong);
+  }
+  if (const std::string wrong = TooLarge(entry); !wrong.empty()) {
+    return absl::StrCat(": '", wrong, "' is larger than any model's");
+  }
+  if (entry.layers == 0 || entry.layers > kLayersMax || entry.hidden == 0 || entry.group == 0) {
+    return " has no sensible number of layers or hidden size";
+  }
+  for (const std::string& wrong : {Contradiction(entry), TooLargeTogether(entry)}) {
+    if (!wrong.empty()) return absl::StrCat(": ", wrong);
+  }
+  if (!HasShape(entry) && entry.active_parameters == 0) {
+    return " does not say how large it is: it needs 'heads', 'head_dim' and 'intermediate' (or "
+           "'experts'), or 'active_parameters'";
+  }
+  return "";
+}
+
+// Adds what `node` describes.
+absl::Status AddEntry(const YAML::Node& node, std::vector<CatalogueEntry>* entries) {
+  if (!node.IsMap() || !node["name"] || node["name"].as<std::string>().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model entry ", entries->size() + 1, " has no 'name'"));
+  }
+  if (const std::string wrong = UnknownKey(node); !wrong.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the entry of ", node["name"].as<std::string>(), ": ", wrong));
+  }
+  CatalogueEntry entry = ReadEntry(node);
+  if (const std::string wrong = Wrong(entry); !wrong.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, wrong));
+  }
+  for (const CatalogueEntry& other : *entries) {
+    if (other.name != entry.name) continue;
+    return absl::InvalidArgumentError(absl::StrCat("two entries are called '", entry.name, "'"));
+  }
+  entries->push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status NotReadable(const YAML::Exception& error) {
+  const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
+  const std::string place =
+      error.mark.is_null()
+          ? ""
+          : absl::StrCat("line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": ");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model entries: ", place, kind ? "a value of the wrong kind: text, or a number" : error.msg));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<CatalogueEntry>> ReadCatalogue(const std::string& yaml) {
@@ -432,55 +517,11 @@ absl::StatusOr<std::vector<CatalogueEntry>> ReadCatalogue(const std::string& yam
           "model entries: 'models' is a list: each entry begins with '- {name: '");
     }
     for (const YAML::Node& node : list) {
-      if (!node.IsMap() || !node["name"] || node["name"].as<std::string>().empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("model entry ", entries.size() + 1, " has no 'name'"));
-      }
-      if (const std::string wrong = UnknownKey(node); !wrong.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the entry of ", node["name"].as<std::string>(), ": ", wrong));
-      }
-      CatalogueEntry entry = ReadEntry(node);
-      if (entry.bits == 1 || entry.bits > 32) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the entry of ", entry.name, ": 'bits' of a weight are between 2 and 32"));
-      }
-      if (const std::string wrong = WrongEngine(entry); !wrong.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, ": ", wrong));
-      }
-      if (const std::string wrong = TooLarge(entry); !wrong.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, ": '", wrong,
-                                                       "' is larger than any model's"));
-      }
-      if (entry.layers == 0 || entry.layers > kLayersMax || entry.hidden == 0 || entry.group == 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the entry of ", entry.name, " has no sensible number of layers or hidden size"));
-      }
-      for (const std::string& wrong : {Contradiction(entry), TooLargeTogether(entry)}) {
-        if (wrong.empty()) continue;
-        return absl::InvalidArgumentError(absl::StrCat("the entry of ", entry.name, ": ", wrong));
-      }
-      if (!HasShape(entry) && entry.active_parameters == 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the entry of ", entry.name, " does not say how large it is: it needs 'heads', ",
-            "'head_dim' and 'intermediate' (or 'experts'), or 'active_parameters'"));
-      }
-      for (const CatalogueEntry& other : entries) {
-        if (other.name != entry.name) continue;
-        return absl::InvalidArgumentError(
-            absl::StrCat("two entries are called '", entry.name, "'"));
-      }
-      entries.push_back(std::move(entry));
+      const absl::Status added = AddEntry(node, &entries);
+      if (!added.ok()) return added;
     }
   } catch (const YAML::Exception& error) {
-    const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
-    const std::string place =
-        error.mark.is_null()
-            ? ""
-            : absl::StrCat("line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": ");
-    return absl::InvalidArgumentError(
-        absl::StrCat("model entries: ", place,
-                     kind ? "a value of the wrong kind: text, or a number" : error.msg));
+    return NotReadable(error);
   }
   return entries;
 }
@@ -530,33 +571,7 @@ v1::ModelDescription DescribeForPlan(const CatalogueEntry& entry, uint32_t bits)
 v1::ModelDescription DescribeEntry(const CatalogueEntry& entry, uint32_t bits) {
   const double weight = BytesPerWeight(bits, entry.group);
   const double rest = entry.rest_bits > 0 ? BytesPerWeight(entry.rest_bits, entry.group) : weight;
-  const bool latent = entry.latent.has_value();
-  v1::ModelDescription model;
-  model.set_name(entry.name);
-  model.set_architecture(entry.architecture);
-  SetEngine(entry, &model);
-  model.set_layer_count(entry.layers);
-  model.set_hidden_size(entry.hidden);
-  model.set_intermediate_size(entry.experts > 0 ? entry.expert_width : entry.intermediate);
-  model.set_attention_heads(std::max(1u, entry.heads > 0 ? entry.heads : entry.kv_heads));
-  model.set_kv_heads(std::max(1u, entry.kv_heads));
-  model.set_head_dim(entry.head_dim > 0 ? entry.head_dim : 128);
-  model.set_vocab_size(entry.vocab);
-  model.set_context_length_max(entry.context);
-  model.set_dtype("bfloat16");
-  if (bits < kFloatBits) {
-    model.mutable_quantization()->set_bits(bits);
-    model.mutable_quantization()->set_group_size(entry.group);
-  }
-  model.set_full_attention_every(entry.full_attention_every);
-  model.set_fixed_state_bytes(entry.fixed_state_bytes);
-  model.set_sliding_window(entry.sliding_window);
-  model.set_kv_index_width(entry.kv_index);
-  model.set_residual_streams(entry.residual_streams);
-  if (latent)
-    model.set_kv_latent_width(entry.latent->kv_rank + entry.latent->rope + entry.latent->index);
-  model.set_experts(entry.experts);
-  model.set_experts_active(entry.active);
+  v1::ModelDescription model = DescribeShape(entry, bits);
   // More parameters than active ones: a mixture, even when the entry does not tell its experts.
   const double idle = entry.experts == 0 && entry.active_parameters > 0
                           ? std::max(0.0, entry.parameters - entry.active_parameters) * kGiga
