@@ -279,6 +279,31 @@ bool IsBlockMark(absl::string_view rest) {
   return rest.empty() || rest[0] == '#';
 }
 
+void TakeQuoted(absl::string_view line, size_t open, Value* value) {
+  size_t at = open + 1;
+  if (absl::StartsWithIgnoreCase(line.substr(at), "bearer ")) at += 7;
+  value->begin = at;
+  value->end = std::max(at, EndOfQuotedWords(line, open));
+  value->is_open = value->end == line.size();
+}
+
+void TakeBrackets(absl::string_view line, size_t open, Value* value) {
+  const size_t end = EndOfBrackets(line, open);
+  value->is_open = end == kNone;
+  value->end = std::min(end, line.size());
+  value->needs_quotes = value->needs_quotes && !value->is_open;
+  if (value->is_open) value->begin = open + 1;
+}
+
+void TakeBare(absl::string_view line, size_t at, bool is_header, Value* value) {
+  if (absl::StartsWithIgnoreCase(line.substr(at), "bearer ")) value->begin = at += 7;
+  value->is_bare = true;
+  value->end = !value->is_assigned ? EndOfBare(line, at)
+               : is_header         ? EndOfHeader(line, at)
+               : value->has_colon  ? EndOfPlain(line, at)
+                                   : EndOfBare(line, at);
+}
+
 // What stands behind "key": "…", key=…, key: …, --key …, where the key ends at `at`.
 Value ValueBehind(absl::string_view line, size_t at, const KeyTraits& traits) {
   Value value;
@@ -302,29 +327,14 @@ Value ValueBehind(absl::string_view line, size_t at, const KeyTraits& traits) {
     return value;
   }
   if (absl::StartsWith(rest, kRedactedStart)) return value;
+  value.needs_quotes = is_json && value.is_assigned && !IsQuote(line[at]);
   if (IsQuote(line[at])) {
-    const size_t open = at++;
-    if (absl::StartsWithIgnoreCase(line.substr(at), "bearer ")) at += 7;
-    value.begin = at;
-    value.end = std::max(at, EndOfQuotedWords(line, open));
-    value.is_open = value.end == line.size();
-    return value;
+    TakeQuoted(line, at, &value);
+  } else if (IsOf("[{", line[at]) && value.is_assigned) {
+    TakeBrackets(line, at, &value);
+  } else {
+    TakeBare(line, at, traits.is_header, &value);
   }
-  value.needs_quotes = is_json && value.is_assigned;
-  if (IsOf("[{", line[at]) && value.is_assigned) {
-    const size_t end = EndOfBrackets(line, at);
-    value.is_open = end == kNone;
-    value.end = std::min(end, line.size());
-    value.needs_quotes = value.needs_quotes && !value.is_open;
-    if (value.is_open) value.begin = at + 1;
-    return value;
-  }
-  if (absl::StartsWithIgnoreCase(rest, "bearer ")) value.begin = at += 7;
-  value.is_bare = true;
-  value.end = !value.is_assigned ? EndOfBare(line, at)
-              : traits.is_header ? EndOfHeader(line, at)
-              : value.has_colon  ? EndOfPlain(line, at)
-                                 : EndOfBare(line, at);
   return value;
 }
 
@@ -425,6 +435,22 @@ bool IsHostAndPort(absl::string_view text) {
   }) && std::all_of(port.begin(), port.end(), [](char c) { return IsOf("0123456789", c); });
 }
 
+// What stands instead of `url`, its part behind "://"; nothing when it says no secret any more.
+std::optional<std::string> RedactedUrl(absl::string_view url) {
+  const absl::string_view authority = url.substr(0, url.find_first_of("/?#"));
+  const absl::string_view target = url.substr(authority.size());
+  const size_t user = authority.rfind('@');
+  const absl::string_view host = user == kNone ? authority : authority.substr(user + 1);
+  if (authority.empty() || (user == kNone && absl::StartsWith(authority, kRedactedStart)) ||
+      absl::StartsWith(target, absl::StrCat("/", kRedactedStart))) {
+    return std::nullopt;
+  }
+  if (absl::StrContains(target, '@') || !IsHostAndPort(host)) return kRedacted;
+  const bool is_known = target.empty() || IsOneOf(target, kKnownTargets);
+  return absl::StrCat(user == kNone ? "" : absl::StrCat(kRedacted, "@"), host,
+                      is_known ? std::string(target) : absl::StrCat("/", kRedacted));
+}
+
 // Of each URL: scheme, host and port stay.
 void RedactUrls(std::string& out) {
   constexpr absl::string_view kMark = "://";
@@ -438,23 +464,11 @@ void RedactUrls(std::string& out) {
     size_t end = EndOfBare(out, at, scheme == 0 ? '\0' : out[scheme - 1]);
     const bool is_cut = absl::EndsWith(absl::string_view(out).substr(0, end), kRedactedStart);
     if (is_cut && end < out.size() && out[end] == ']') ++end;
-    const absl::string_view url = absl::string_view(out).substr(at, end - at);
-    const absl::string_view authority = url.substr(0, url.find_first_of("/?#"));
-    const absl::string_view target = url.substr(authority.size());
-    const size_t user = authority.rfind('@');
-    const absl::string_view host = user == kNone ? authority : authority.substr(user + 1);
-    if (authority.empty() || (user == kNone && absl::StartsWith(authority, kRedactedStart)) ||
-        absl::StartsWith(target, absl::StrCat("/", kRedactedStart))) {
-      continue;
-    }
-    std::string instead = kRedacted;
-    if (!absl::StrContains(target, '@') && IsHostAndPort(host)) {
-      const bool is_known = target.empty() || IsOneOf(target, kKnownTargets);
-      instead = absl::StrCat(user == kNone ? "" : absl::StrCat(kRedacted, "@"), host,
-                             is_known ? std::string(target) : absl::StrCat("/", kRedacted));
-    }
-    out.replace(at, url.size(), instead);
-    at += instead.size();
+    const std::optional<std::string> instead =
+        RedactedUrl(absl::string_view(out).substr(at, end - at));
+    if (!instead.has_value()) continue;
+    out.replace(at, end - at, *instead);
+    at += instead->size();
   }
 }
 

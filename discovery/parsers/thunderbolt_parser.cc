@@ -152,28 +152,40 @@ class TextReader {
     const std::string_view content = Trim(line);
     if (content.empty() || is_full_) return;
     const size_t indent = IndentOf(line);
-    if (content.find(" Bus ") != content.npos && content.ends_with(':')) {
-      is_full_ = buses_.ports.size() >= kThunderboltPortsMax;
-      if (is_full_) return;
-      bus_indent_ = indent;
-      buses_.ports.emplace_back();
-      around_.clear();
-      services_indent_.reset();
-      return;
-    }
+    if (content.find(" Bus ") != content.npos && content.ends_with(':')) return BeginBus(indent);
     if (buses_.ports.empty()) return;
-    v1::ThunderboltPort& port = buses_.ports.back();
     std::string_view key, value;
     if (!SplitOnce(content, ":", key, value)) return;
     if (value.empty()) return TakeHeading(key, indent);
     Leave(indent);
     v1::ThunderboltPeer* const peer = around_.empty() ? nullptr : around_.back().peer;
+    if (peer != nullptr) {
+      TakePeerFact(key, value, *peer);
+    } else {
+      TakePortFact(key, value, buses_.ports.back());
+    }
+  }
+
+  void BeginBus(size_t indent) {
+    is_full_ = buses_.ports.size() >= kThunderboltPortsMax;
+    if (is_full_) return;
+    bus_indent_ = indent;
+    buses_.ports.emplace_back();
+    around_.clear();
+    services_indent_.reset();
+  }
+
+  static void TakePeerFact(std::string_view key, std::string_view value,
+                           v1::ThunderboltPeer& peer) {
+    if (key == "Domain UUID") peer.set_domain_uuid(ToPlainText(value, kDeviceTextBytesMax));
+    if (key == "Device Name") peer.set_device_name(ToPlainText(value, kDeviceTextBytesMax));
+    if (key == "Protocol ID") TakeProtocol(ParseUnsigned(value), peer);
+  }
+
+  static void TakePortFact(std::string_view key, std::string_view value,
+                           v1::ThunderboltPort& port) {
     if (key == "Domain UUID") {
-      (peer != nullptr ? *peer->mutable_domain_uuid() : *port.mutable_domain_uuid()) =
-          ToPlainText(value, kDeviceTextBytesMax);
-    } else if (peer != nullptr) {
-      if (key == "Device Name") peer->set_device_name(ToPlainText(value, kDeviceTextBytesMax));
-      if (key == "Protocol ID") TakeProtocol(ParseUnsigned(value), *peer);
+      port.set_domain_uuid(ToPlainText(value, kDeviceTextBytesMax));
     } else if (key == "UID") {
       port.set_switch_uid(ToPlainText(value, kDeviceTextBytesMax));
     } else if (key == "Status") {

@@ -425,17 +425,32 @@ class GroupJudge {
         *verdict_.add_reasons() = reason;
       }
     };
+    for (const v1::TransportRefusal& refusal : verdict_.refusals()) add(refusal.reason());
+    for (const v1::Reason& reason : LinkReasons()) add(reason);
+    ForChoiceReasons([&](const v1::Reason& reason) {
+      if (IsGroupVeto(reason.code())) add(reason);
+    });
+    ExplainRing(has_ring, add);
+    // Nothing is wrong with a link, and yet they do not serve all together: say what a choice says.
+    ForChoiceReasons([&](const v1::Reason& reason) {
+      if (verdict_.reasons().empty() && reason.code() != reasons::kNotChosen) add(reason);
+    });
+  }
+
+  template <typename Take>
+  void ForChoiceReasons(const Take& take) const {
+    for (const v1::BackendChoice& choice : verdict_.choices()) {
+      for (const v1::Reason& reason : choice.reasons()) take(reason);
+    }
+  }
+
+  // Why there is no ring, or none over cables.
+  template <typename Add>
+  void ExplainRing(bool has_ring, const Add& add) {
     const bool has_cables =
         std::any_of(cables_.begin(), cables_.end(), [](const std::vector<bool>& row) {
           return std::find(row.begin(), row.end(), true) != row.end();
         });
-    for (const v1::TransportRefusal& refusal : verdict_.refusals()) add(refusal.reason());
-    for (const v1::Reason& reason : LinkReasons()) add(reason);
-    for (const v1::BackendChoice& choice : verdict_.choices()) {
-      for (const v1::Reason& reason : choice.reasons()) {
-        if (IsGroupVeto(reason.code())) add(reason);
-      }
-    }
     if (!has_ring) {
       // Which nodes nothing leads between.
       for (const v1::Reason& reason : verdict_.choices(verdict_.choices_size() - 1).reasons()) {
@@ -446,12 +461,6 @@ class GroupJudge {
     }
     if (!IsComplete(cables_) && (!has_ring || has_cables)) add(MeshIncomplete(cables_));
     if (!has_cables) ExplainNoCables(add);
-    // Nothing is wrong with a link, and yet they do not serve all together: say what a choice says.
-    for (const v1::BackendChoice& choice : verdict_.choices()) {
-      for (const v1::Reason& reason : choice.reasons()) {
-        if (verdict_.reasons().empty() && reason.code() != reasons::kNotChosen) add(reason);
-      }
-    }
   }
 
   // A cable to a Mac without the hardware gives no RDMA, whatever it costs.

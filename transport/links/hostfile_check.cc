@@ -36,27 +36,19 @@ int LineAt(const std::string& text, size_t offset) {
 // the parser keeps no positions; only used on text that parsed.
 class HostLines {
  public:
-  explicit HostLines(const std::string& text) {
-    const bool is_list = FirstMark(text) == '[';
-    const int host_depth = is_list ? 2 : 3;
-    int depth = 0, line = 1;
-    bool in_hosts = is_list;
-    std::string word;
+  explicit HostLines(const std::string& text)
+      : is_list_(FirstMark(text) == '['), host_depth_(is_list_ ? 2 : 3), in_hosts_(is_list_) {
     for (size_t i = 0; i < text.size(); ++i) {
       const char c = text[i];
-      if (c == '\n') ++line;
+      if (c == '\n') ++line_;
       if (c == '"') {
-        word = ReadString(text, &i, &line);
-        if (depth == 1 && !is_list && word == "hosts") in_hosts = true;
-        if (depth == host_depth && in_hosts && !hosts_.empty()) {
-          hosts_.back().keys.emplace(word, line);
-        }
+        TakeWord(ReadString(text, &i, &line_));
       } else if (c == '[' || c == '{') {
-        ++depth;
-        if (c == '{' && depth == host_depth && in_hosts) hosts_.push_back({line, {}});
+        ++depth_;
+        if (c == '{' && depth_ == host_depth_ && in_hosts_) hosts_.push_back({line_, {}});
       } else if (c == ']' || c == '}') {
-        if (depth == host_depth - 1 && c == ']') in_hosts = in_hosts && is_list;
-        --depth;
+        if (c == ']' && depth_ == host_depth_ - 1) in_hosts_ = in_hosts_ && is_list_;
+        --depth_;
       }
     }
   }
@@ -88,6 +80,18 @@ class HostLines {
     return word;
   }
 
+  // A string: perhaps the key of the list of hosts, or a host's.
+  void TakeWord(const std::string& word) {
+    if (depth_ == 1 && !is_list_ && word == "hosts") in_hosts_ = true;
+    if (depth_ == host_depth_ && in_hosts_ && !hosts_.empty()) {
+      hosts_.back().keys.emplace(word, line_);
+    }
+  }
+
+  const bool is_list_;
+  const int host_depth_;
+  int depth_ = 0, line_ = 1;
+  bool in_hosts_;
   std::vector<Host> hosts_;
 };
 
