@@ -137,8 +137,8 @@ bool IsRing(const v1::LaunchSpec& spec) {
   return TopologyNamed(spec.backend_topology()) == Topology::kRing;
 }
 
-absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
-  const v1::Assignment& part = spec.assignment();
+// How the gang as a whole is divided.
+absl::Status CheckDivision(const v1::LaunchSpec& spec) {
   const uint32_t world = spec.world_size();
   if (world == 0 || spec.tp() == 0 || spec.pp() == 0 || spec.rank() >= world || spec.tp() > world ||
       spec.pp() > world || spec.tp() * spec.pp() != world) {
@@ -152,6 +152,12 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
     return BadSpec(absl::StrCat("stages of tensor groups need a group that can be divided; a ",
                                 spec.backend(), " ", spec.backend_topology(), " can't"));
   }
+  return absl::OkStatus();
+}
+
+// This rank's part of it.
+absl::Status CheckPart(const v1::LaunchSpec& spec) {
+  const v1::Assignment& part = spec.assignment();
   if (part.stage() != spec.rank() / spec.tp() || part.tp_rank() != spec.rank() % spec.tp()) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " is given stage ", part.stage(),
                                 " and tensor part ", part.tp_rank()));
@@ -162,10 +168,19 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " is given slices [", part.slice_begin(),
                                 ", ", part.slice_end(), ") of ", slices));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
+  absl::Status status = CheckDivision(spec);
+  if (status.ok()) status = CheckPart(spec);
+  if (!status.ok()) return status;
+  const uint32_t world = spec.world_size();
   if (world > 1 && static_cast<uint32_t>(spec.ring_addresses_size()) != world) {
     return BadSpec(
         absl::StrCat(spec.ring_addresses_size(), " ring addresses for ", world, " ranks"));
   }
+  const v1::Assignment& part = spec.assignment();
   ShardPlace place;
   place.layer_begin = static_cast<int>(part.layer_begin());
   place.layer_end = static_cast<int>(part.layer_end());

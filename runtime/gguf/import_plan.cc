@@ -159,34 +159,34 @@ class Planner {
   // Vectors are one of: norms and biases, a state's numbers by head, a convolution's weights.
   void SetShape(const TensorName& name, PlannedTensor& planned) const {
     const GgufModel::Tensor& tensor = *planned.source;
-    const uint64_t all = tensor.rows * tensor.columns;
-    const bool is_conv = absl::EndsWith(planned.module, ".conv1d") && !planned.is_bias;
+    const bool is_conv_module = absl::EndsWith(planned.module, ".conv1d");
     const bool is_state_norm = name.gguf == "ssm_norm";
     const bool one_row =
         tensor.dimensions == 1 && absl::EndsWith(planned.module, "shared_expert_gate");
-    planned.is_exact = name.whole || is_conv || name.gguf == "ssm_norm" ||
-                       (planned.is_bias && absl::EndsWith(planned.module, ".conv1d"));
+    planned.is_exact = name.whole || is_conv_module || is_state_norm;
     planned.is_flat = planned.is_exact || planned.is_bias || (tensor.dimensions == 1 && !one_row);
     planned.bits = planned.form->bits;
-    const bool is_stack = name.gguf.find("_exps") != std::string_view::npos ||
-                          name.gguf == "attn_k_b" || name.gguf == "attn_v_b";
-    const int most = planned.is_flat ? 2 : is_stack ? 3 : 2;
-    if (tensor.dimensions > most || ((planned.is_flat || one_row) && planned.form->bits != 0) ||
-        (is_stack && !planned.is_flat && tensor.dimensions != 3)) {
-      Unsupported(absl::StrCat("tensor '", tensor.name, "' has ", tensor.dimensions,
-                               " dimensions in ", std::string(planned.form->name)));
-    }
-    if (is_conv) {
+    CheckDimensions(name, planned, one_row);
+    if (is_conv_module && !planned.is_bias) {
       planned.shape = {tensor.rows, tensor.columns, 1};
-    } else if (planned.is_exact || is_state_norm) {
-      planned.shape = {all};
-    } else if (planned.is_flat) {
-      planned.shape = tensor.dimensions == 1 ? std::vector<uint64_t>{all}
-                                             : std::vector<uint64_t>{tensor.rows, tensor.columns};
-    } else if (tensor.dimensions == 3) {
+    } else if (planned.is_exact || (planned.is_flat && tensor.dimensions == 1)) {
+      planned.shape = {tensor.rows * tensor.columns};
+    } else if (!planned.is_flat && tensor.dimensions == 3) {
       planned.shape = {tensor.experts, tensor.rows / tensor.experts, tensor.columns};
     } else {
       planned.shape = {tensor.rows, tensor.columns};
+    }
+  }
+
+  void CheckDimensions(const TensorName& name, const PlannedTensor& planned, bool one_row) const {
+    const GgufModel::Tensor& tensor = *planned.source;
+    const bool is_stack = !planned.is_flat && (name.gguf.find("_exps") != std::string_view::npos ||
+                                               name.gguf == "attn_k_b" || name.gguf == "attn_v_b");
+    const bool is_quantized_row = (planned.is_flat || one_row) && planned.form->bits != 0;
+    if (tensor.dimensions > (is_stack ? 3 : 2) || is_quantized_row ||
+        (is_stack && tensor.dimensions != 3)) {
+      Unsupported(absl::StrCat("tensor '", tensor.name, "' has ", tensor.dimensions,
+                               " dimensions in ", std::string(planned.form->name)));
     }
   }
 

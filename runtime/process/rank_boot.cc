@@ -242,6 +242,96 @@ absl::Status CheckContext(uint32_t context) {
   return absl::OkStatus();
 }
 
+void Enter(v1::RankPhase phase, const BootOptions& options) {
+  if (options.on_phase) options.on_phase(phase);
+}
+
+absl::StatusOr<std::unique_ptr<BootedRank>> BootForSecondEngine(v1::LaunchSpec& spec,
+                                                                Watchdog& watchdog,
+                                                                const BootOptions& options) {
+  auto rank = BootSecondEngine(spec, watchdog, options);
+  transport::Wipe(*spec.mutable_gang_secret());
+  if (!rank.ok()) return rank.status();
+  Enter(v1::RANK_PHASE_WARMING_UP, options);
+  // mlx_lm's slices are equal.
+  const absl::Status status = WarmUp(
+      spec, [] { return absl::OkStatus(); }, **rank);
+  if (!status.ok()) return status;
+  return rank;
+}
+
+// What a rank knows of its model before it meets the others.
+struct StagedModel {
+  ShardPlace place;
+  std::shared_ptr<const WeightFiles> files;
+  std::optional<CheckedDraft> draft;
+};
+
+// Sets what the spec leaves open and the config decides.
+absl::Status ReadConfig(v1::LaunchSpec& spec, ShardPlace& place, BootedRank& rank) {
+  auto config = LoadModelConfig(spec.model().path());
+  if (!config.ok()) return config.status();
+  rank.config = *std::move(config);
+  if (!rank.config.has_state()) {
+    spec.clear_state_snapshots();
+  } else if (spec.state_snapshots() == 0) {
+    spec.set_state_snapshots(kStateSnapshotsDefault);
+  }
+  if (spec.world_size() == 1 && place.layer_end == 0) place.layer_end = rank.config.layer_count;
+  rank.context_length = ContextLengthOf(spec, rank.config);
+  const absl::Status status = CheckContext(rank.context_length);
+  if (status.ok()) spec.set_context_length(rank.context_length);
+  return status;
+}
+
+absl::Status LoadText(const v1::LaunchSpec& spec, BootedRank& rank) {
+  auto text = LoadModelText(spec.model().path(), EmbeddingTraitsOf(rank.config));
+  if (!text.ok()) return text.status();
+  const absl::Status status = ProbeText(spec.model().path(), **text, rank.config.vocab_size);
+  if (status.ok()) rank.text = *std::move(text);
+  return status;
+}
+
+absl::StatusOr<StagedModel> Stage(v1::LaunchSpec& spec, const BootOptions& options,
+                                  BootedRank& rank) {
+  const auto place = PlaceOf(spec);
+  if (!place.ok()) return place.status();
+  StagedModel staged{*place, nullptr, std::nullopt};
+  absl::Status status = ReadConfig(spec, staged.place, rank);
+  if (!status.ok()) return status;
+  auto files = WeightFiles::Open(spec.model().path());
+  if (!files.ok()) return files.status();
+  staged.files = *std::move(files);
+  status = ReadPooling(*staged.files, rank.config);
+  if (status.ok()) status = CheckWeights(rank.config, staged.place, *staged.files);
+  if (status.ok() && spec.rank() == 0 && options.needs_text) status = LoadText(spec, rank);
+  if (!status.ok()) return status;
+  if (spec.rank() == 0 && spec.has_draft_model() && options.loads_draft_model) {
+    auto draft = CheckDraft(spec, rank.device, rank.config.vocab_size, rank.text.get());
+    if (!draft.ok()) return draft.status();
+    staged.draft = *std::move(draft);
+  }
+  return staged;
+}
+
+absl::Status Connect(v1::LaunchSpec& spec, const StagedModel& model, Watchdog& watchdog,
+                     const BootOptions& options, BootedRank& rank) {
+  const auto guard =
+      watchdog.Watch(kConnectingToGang, milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
+  auto link = GangLink::Form(
+      spec,
+      {options.types.wire.value_or(WireTypeFor(rank.config, model.place, rank.device, model.files)),
+       MayChooseTokens(rank.config, model.place, rank.device)},
+      [&](const std::string& detail) {
+        if (options.on_connecting) options.on_connecting(detail);
+      },
+      options.wire_observer, options.bound);
+  transport::Wipe(*spec.mutable_gang_secret());
+  if (!link.ok()) return link.status();
+  rank.link = *std::move(link);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CompleteSpec(v1::LaunchSpec& spec) {
@@ -289,90 +379,34 @@ absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
 
 absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchdog& watchdog,
                                                      const BootOptions& options) {
-  const auto phase = [&](v1::RankPhase next) {
-    if (options.on_phase) options.on_phase(next);
-  };
-  phase(v1::RANK_PHASE_STAGING);
+  Enter(v1::RANK_PHASE_STAGING, options);
   absl::Status status = CompleteSpec(spec);
   if (!status.ok()) return status;
-  if (IsForSecondEngine(spec)) {
-    auto rank = BootSecondEngine(spec, watchdog, options);
-    transport::Wipe(*spec.mutable_gang_secret());
-    if (!rank.ok()) return rank.status();
-    phase(v1::RANK_PHASE_WARMING_UP);
-    // mlx_lm's slices are equal.
-    status = WarmUp(
-        spec, [] { return absl::OkStatus(); }, **rank);
-    if (!status.ok()) return status;
-    return rank;
-  }
-  const EngineDevice device = ChooseDevice(options.types.device);
-  const bool on_gpu = UsesMlxGraph(device);
+  if (IsForSecondEngine(spec)) return BootForSecondEngine(spec, watchdog, options);
+  auto rank = std::make_unique<BootedRank>();
+  rank->device = ChooseDevice(options.types.device);
+  const bool on_gpu = UsesMlxGraph(rank->device);
   status = CheckKvBits(spec, on_gpu);
   if (!status.ok()) return status;
-  auto place = PlaceOf(spec);
-  if (!place.ok()) return place.status();
-  auto rank = std::make_unique<BootedRank>();
-  auto config = LoadModelConfig(spec.model().path());
-  if (!config.ok()) return config.status();
-  rank->config = *std::move(config);
-  rank->device = device;
-  if (!rank->config.has_state()) {
-    spec.clear_state_snapshots();
-  } else if (spec.state_snapshots() == 0) {
-    spec.set_state_snapshots(kStateSnapshotsDefault);
-  }
-  if (spec.world_size() == 1 && place->layer_end == 0) place->layer_end = rank->config.layer_count;
-  rank->context_length = ContextLengthOf(spec, rank->config);
-  status = CheckContext(rank->context_length);
-  if (!status.ok()) return status;
-  spec.set_context_length(rank->context_length);
-  auto files = WeightFiles::Open(spec.model().path());
-  if (!files.ok()) return files.status();
-  status = ReadPooling(**files, rank->config);
-  if (!status.ok()) return status;
-  status = CheckWeights(rank->config, *place, **files);
-  if (!status.ok()) return status;
-  if (spec.rank() == 0 && options.needs_text) {
-    auto text = LoadModelText(spec.model().path(), EmbeddingTraitsOf(rank->config));
-    if (!text.ok()) return text.status();
-    status = ProbeText(spec.model().path(), **text, rank->config.vocab_size);
-    if (!status.ok()) return status;
-    rank->text = *std::move(text);
-  }
-  std::optional<CheckedDraft> draft;
-  if (spec.rank() == 0 && spec.has_draft_model() && options.loads_draft_model) {
-    auto checked = CheckDraft(spec, device, rank->config.vocab_size, rank->text.get());
-    if (!checked.ok()) return checked.status();
-    draft = *std::move(checked);
-  }
+  const auto staged = Stage(spec, options, *rank);
+  if (!staged.ok()) return staged.status();
+  const StagedModel& model = *staged;
 
-  phase(v1::RANK_PHASE_CONNECTING);
-  {
-    const auto guard =
-        watchdog.Watch(kConnectingToGang, milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
-    auto link = GangLink::Form(
-        spec,
-        {options.types.wire.value_or(WireTypeFor(rank->config, *place, device, *files)),
-         MayChooseTokens(rank->config, *place, device)},
-        [&](const std::string& detail) {
-          if (options.on_connecting) options.on_connecting(detail);
-        },
-        options.wire_observer, options.bound);
-    transport::Wipe(*spec.mutable_gang_secret());
-    if (!link.ok()) return link.status();
-    rank->link = *std::move(link);
-  }
+  Enter(v1::RANK_PHASE_CONNECTING, options);
+  status = Connect(spec, model, watchdog, options, *rank);
+  if (!status.ok()) return status;
   if (options.on_link) options.on_link(rank->link);
 
-  phase(v1::RANK_PHASE_LOADING);
-  status = LoadWeights(spec, *place, *files, draft, watchdog, options, *rank);
+  Enter(v1::RANK_PHASE_LOADING, options);
+  status = LoadWeights(spec, model.place, model.files, model.draft, watchdog, options, *rank);
   if (!status.ok()) return status;
-  phase(v1::RANK_PHASE_WARMING_UP);
-  if (on_gpu) status = Prove(spec, ProofKind::kDevice, *place, *files, watchdog, *rank);
+  Enter(v1::RANK_PHASE_WARMING_UP, options);
+  if (on_gpu) status = Prove(spec, ProofKind::kDevice, model.place, model.files, watchdog, *rank);
   if (!status.ok()) return status;
-  status = WarmUp(
-      spec, [&] { return Prove(spec, ProofKind::kSplit, *place, *files, watchdog, *rank); }, *rank);
+  const auto prove_split = [&] {
+    return Prove(spec, ProofKind::kSplit, model.place, model.files, watchdog, *rank);
+  };
+  status = WarmUp(spec, prove_split, *rank);
   if (!status.ok()) return status;
   return rank;
 }

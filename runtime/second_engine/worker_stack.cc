@@ -117,32 +117,40 @@ absl::Status WorkerStack::InStep(absl::Status failed) const {
   return LinkFailed(reason.message());
 }
 
-absl::Status WorkerStack::Begin(const ForwardStep& step) {
-  std::string order;
-  size_t rows = 0;
-  Put(order, step.closed_slots.size());
-  for (const uint32_t slot : step.closed_slots) Put(order, slot);
-  Put(order, step.segments.size());
+absl::StatusOr<WorkerStack::Order> WorkerStack::OrderOf(const ForwardStep& step) const {
+  Order order;
+  Put(order.bytes, step.closed_slots.size());
+  for (const uint32_t slot : step.closed_slots) Put(order.bytes, slot);
+  Put(order.bytes, step.segments.size());
   for (const Segment& segment : step.segments) {
     const LogitRows wanted = segment.logit_rows;
     if (wanted != LogitRows::kNone && wanted != LogitRows::kLast && wanted != LogitRows::kAll) {
       return absl::UnimplementedError("mlx-lm tells no hidden states");
     }
-    rows += wanted == LogitRows::kAll ? segment.tokens.size() : wanted == LogitRows::kLast ? 1 : 0;
-    Put(order, segment.slot);
-    Put(order, segment.begin);
-    Put(order, segment.salt >> 32);
-    Put(order, segment.salt & 0xffffffff);
-    Put(order, static_cast<uint64_t>(wanted));
-    Put(order, segment.tokens.size());
+    order.rows += wanted == LogitRows::kAll    ? segment.tokens.size()
+                  : wanted == LogitRows::kLast ? 1
+                                               : 0;
+    Put(order.bytes, segment.slot);
+    Put(order.bytes, segment.begin);
+    Put(order.bytes, segment.salt >> 32);
+    Put(order.bytes, segment.salt & 0xffffffff);
+    Put(order.bytes, static_cast<uint64_t>(wanted));
+    Put(order.bytes, segment.tokens.size());
     for (const int32_t token : segment.tokens) {
       if (token < 0 || token >= loaded_.vocab_size) {
         return absl::InternalError(absl::StrCat("token ", token, " of ", loaded_.vocab_size));
       }
-      Put(order, static_cast<uint64_t>(token));
+      Put(order.bytes, static_cast<uint64_t>(token));
     }
   }
-  const absl::Status sent = process_->Send('S', order);
+  return order;
+}
+
+absl::Status WorkerStack::Begin(const ForwardStep& step) {
+  const absl::StatusOr<Order> order = OrderOf(step);
+  if (!order.ok()) return order.status();
+  const size_t rows = order->rows;
+  const absl::Status sent = process_->Send('S', order->bytes);
   if (!sent.ok()) return InStep(sent);
   auto answer = process_->Receive({});
   while (answer.ok() && answer->kind == 'P') {

@@ -89,6 +89,13 @@ class WorkerStack : public LayerStack {
 
   const std::unique_ptr<WorkerProcess> process_;
   WorkerPlace place_;
+  // A step in the words of the worker.
+  struct Order {
+    std::string bytes;
+    size_t rows = 0;  // of logits that it asks for
+  };
+  absl::StatusOr<Order> OrderOf(const ForwardStep& step) const;
+
   LoadedWorker loaded_;
   std::function<void()> on_progress_;
   uint64_t caches_ = 0;

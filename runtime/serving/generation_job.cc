@@ -380,9 +380,10 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
   return absl::OkStatus();
 }
 
-absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
-                                         int vocab_size, uint32_t context_length, uint64_t seed,
-                                         int64_t local_unix_s) {
+namespace {
+
+// What every request has, whatever it asks for.
+GenerationJob JobFor(const v1::GenerateRequest& request, uint32_t context_length) {
   GenerationJob job;
   job.request_id = request.request_id();
   job.fairness_key = request.fairness_key();
@@ -395,21 +396,36 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
     job.queue_limit = std::chrono::milliseconds(request.queue_limit_ms());
   }
   job.limits.context_length = context_length;
+  return job;
+}
+
+absl::Status TakeSampling(const v1::GenerateRequest& request, const ModelText& text, int vocab_size,
+                          uint64_t seed, GenerationJob& job) {
+  job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
+  job.rules = ReadRules(request.sampling(), text.repetition_penalty);
+  if (request.has_top_logprobs()) job.top_logprobs = request.top_logprobs();
+  job.stops.assign(request.stop().begin(), request.stop().end());
+  absl::Status status = CheckSampling(job.sampling);
+  if (status.ok()) status = CheckLogitRules(job.rules, vocab_size);
+  if (status.ok()) status = CheckEnds(request, vocab_size);
+  if (status.ok()) status = CheckStopStrings(job.stops);
+  if (status.ok()) status = CheckTools(request, text.voice);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
+                                         int vocab_size, uint32_t context_length, uint64_t seed,
+                                         int64_t local_unix_s) {
+  GenerationJob job = JobFor(request, context_length);
   absl::Status status = CheckKeys(request);
   if (!status.ok()) return status;
   if (request.has_embedding()) return PrepareEmbedding(request, text, vocab_size, std::move(job));
   if (!text.embedding.has_head) {
     return Refuse(reasons::kModelHasNoText, "this model makes embeddings and no text");
   }
-  job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
-  job.rules = ReadRules(request.sampling(), text.repetition_penalty);
-  if (request.has_top_logprobs()) job.top_logprobs = request.top_logprobs();
-  job.stops.assign(request.stop().begin(), request.stop().end());
-  status = CheckSampling(job.sampling);
-  if (status.ok()) status = CheckLogitRules(job.rules, vocab_size);
-  if (status.ok()) status = CheckEnds(request, vocab_size);
-  if (status.ok()) status = CheckStopStrings(job.stops);
-  if (status.ok()) status = CheckTools(request, text.voice);
+  status = TakeSampling(request, text, vocab_size, seed, job);
   if (!status.ok()) return status;
   auto prompt = EncodePrompt(request, text, local_unix_s, context_length);
   if (!prompt.ok()) return prompt.status();

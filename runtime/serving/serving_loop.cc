@@ -29,6 +29,16 @@ uint32_t UsedPercent(const BlockPool& pool) {
                     : static_cast<uint32_t>(((total - pool.available()) * 100 + total - 1) / total);
 }
 
+// Of one step's rows.
+struct DraftCount {
+  uint32_t all = 0;
+  uint32_t of_model = 0;  // of the draft model
+  void Add(bool is_of_model) {
+    ++all;
+    if (is_of_model) ++of_model;
+  }
+};
+
 // What a step chose itself.
 absl::StatusOr<SampledToken> TokenOf(int32_t chosen) {
   if (chosen == kNoToken) return absl::InternalError("the model's output is not finite");
@@ -196,7 +206,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
   RowCheck check(ordered.rows);
-  uint32_t drafted[2] = {0, 0}, accepted[2] = {0, 0};  // of all, of the draft model
+  DraftCount drafted, accepted;
   size_t next_logits = 0;
   for (size_t row = 0; row < ordered.rows.size(); ++row) {
     const RowOwner& owner = ordered.rows[row];
@@ -206,20 +216,15 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     const auto found = requests_.find(owner.id);
     if (found == requests_.end()) continue;
     Request& request = found->second;
-    Tell(found->first, RequestMoment::kFirstToken);
-    if (request.clock != nullptr && !request.clock->has_answered())
-      request.clock->FirstToken(Now());
-    request.was_alone = request.was_alone && is_alone;
+    NoteRow(found->first, is_alone, request);
     if (owner.draft.has_value()) {
-      ++drafted[0];
-      drafted[1] += owner.is_of_model ? 1 : 0;
+      drafted.Add(owner.is_of_model);
       request.answer->CountDrafted(owner.is_of_model);
     }
     if (!counts) continue;
     if (check.rests_on_draft()) {
       const bool is_of_model = ordered.rows[row - 1].is_of_model;
-      ++accepted[0];
-      accepted[1] += is_of_model ? 1 : 0;
+      accepted.Add(is_of_model);
       request.answer->CountAccepted(is_of_model);
     }
     // Behind a token that was not the draft nothing was chosen; but what was taken instead may be.
@@ -230,9 +235,17 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     TakeToken(request, owner.id,
               is_stale ? ChooseAnew(request, logits, logits_row, width) : chosen[row], result);
   }
-  if (drafted[0] > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted[0], accepted[0]);
-  if (drafted[1] > 0 && hooks_.on_model_drafted) hooks_.on_model_drafted(drafted[1], accepted[1]);
+  if (drafted.all > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted.all, accepted.all);
+  if (drafted.of_model > 0 && hooks_.on_model_drafted) {
+    hooks_.on_model_drafted(drafted.of_model, accepted.of_model);
+  }
   return results;
+}
+
+void ServingLoop::NoteRow(RequestId id, bool is_alone, Request& request) {
+  Tell(id, RequestMoment::kFirstToken);
+  if (request.clock != nullptr && !request.clock->has_answered()) request.clock->FirstToken(Now());
+  request.was_alone = request.was_alone && is_alone;
 }
 
 void ServingLoop::Pool(const OrderedStep& ordered, std::span<const float> hidden) {

@@ -134,6 +134,8 @@ class ServingLoop {
   // answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, std::span<const float> logits,
                                 std::span<const int32_t> chosen);
+  // A row of the request was computed, in a step that held no other when `is_alone`.
+  void NoteRow(RequestId id, bool is_alone, Request& request);
   // The hidden states behind them; ends embeddings that are whole.
   void Pool(const OrderedStep& ordered, std::span<const float> hidden);
   // What is chosen from each row, on the engine's threads where the step did not choose.

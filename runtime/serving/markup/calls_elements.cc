@@ -212,6 +212,36 @@ class ParameterReader {
   std::vector<Element> open_;  // the parameter, and what is open within it
 };
 
+// The value of the parameter `key` of `name`, which is told; whether it is whole.
+Reading<bool> ReadParameter(Transcript& t, std::string name, std::string key) {
+  TextSource& in = t.source;
+  const bool is_text = t.tools.KindsOf(name, key).OnlyString();
+  ParameterReader reader(t, key, is_text);
+  if (is_text) t.sink.Arguments("\"");
+  ElementEnd end = co_await reader.Read();
+  if (is_text) {
+    if (end.is_whole) t.sink.Arguments("\"");
+    co_return end.is_whole;
+  }
+  std::vector<Element> same;  // a list may be written as one element for each item
+  same.push_back(reader.root());
+  while (!end.ends_call) {
+    in.Mark();
+    co_await in.SkipSpace();
+    const bool again = co_await in.Accept(t.dialect.function.parameter_open + key + ">");
+    if (!again) {
+      in.Rewind();
+      break;
+    }
+    in.Forget();
+    ParameterReader next(t, key, /*is_text=*/false);
+    end = co_await next.Read();
+    same.push_back(next.root());
+  }
+  if (end.is_whole) t.sink.Arguments(ParameterAsJson(same, t.tools, name));
+  co_return end.is_whole;
+}
+
 }  // namespace
 
 Reading<bool> ReadElements(Transcript& t, std::string name) {
@@ -237,28 +267,7 @@ Reading<bool> ReadElements(Transcript& t, std::string name) {
     }
     in.Skip(1);
     t.sink.Arguments((count++ == 0 ? "{" : ", ") + QuotedJson(key) + ": ");
-    const bool is_text = t.tools.KindsOf(name, key).OnlyString();
-    ParameterReader reader(t, key, is_text);
-    if (is_text) t.sink.Arguments("\"");
-    ElementEnd end = co_await reader.Read();
-    std::vector<Element> same;  // a list may be written as one element for each item
-    if (!is_text) same.push_back(reader.root());
-    while (!is_text && !end.ends_call) {
-      in.Mark();
-      co_await in.SkipSpace();
-      const bool again = co_await in.Accept(tags.parameter_open + key + ">");
-      if (!again) {
-        in.Rewind();
-        break;
-      }
-      in.Forget();
-      ParameterReader next(t, key, /*is_text=*/false);
-      end = co_await next.Read();
-      same.push_back(next.root());
-    }
-    is_whole = end.is_whole;
-    if (is_text && is_whole) t.sink.Arguments("\"");
-    if (!is_text && is_whole) t.sink.Arguments(ParameterAsJson(same, t.tools, name));
+    is_whole = co_await ReadParameter(t, name, key);
     if (!is_whole) break;
   }
   if (is_whole) t.sink.Arguments(count == 0 ? "{}" : "}");

@@ -97,6 +97,32 @@ Reading<bool> SkipFence(Transcript& t) {
   co_return fenced;
 }
 
+// What closes the list, the fence and the block of calls.
+Reading<bool> SkipEnds(Transcript& t, bool in_list, bool is_fenced) {
+  TextSource& in = t.source;
+  in.Rewind();
+  in.Mark();
+  co_await in.SkipSpace();
+  bool closed = false;
+  if (in_list) {
+    closed = co_await in.Accept("]");
+    if (closed) in.Mark();
+    if (closed) co_await in.SkipSpace();
+  }
+  if (is_fenced) {
+    const bool ends = co_await SkipFence(t);
+    if (ends) in.Mark();
+    if (ends) co_await in.SkipSpace();
+  }
+  const bool ended = co_await in.Accept(t.dialect.closer);
+  if (ended) {
+    in.Forget();
+  } else {
+    in.Rewind();
+  }
+  co_return ended;
+}
+
 }  // namespace
 
 Reading<bool> ReadBuiltInCall(Transcript& t) {
@@ -137,26 +163,7 @@ Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known) {
     any = true;
   }
   if (!any) co_return false;
-  in.Rewind();
-  in.Mark();
-  co_await in.SkipSpace();
-  bool closed = false;
-  if (in_list) {
-    closed = co_await in.Accept("]");
-    if (closed) in.Mark();
-    if (closed) co_await in.SkipSpace();
-  }
-  if (is_fenced) {
-    const bool ends = co_await SkipFence(t);
-    if (ends) in.Mark();
-    if (ends) co_await in.SkipSpace();
-  }
-  const bool ended = co_await in.Accept(t.dialect.closer);
-  if (ended) {
-    in.Forget();
-  } else {
-    in.Rewind();
-  }
+  co_await SkipEnds(t, in_list, is_fenced);
   co_return true;
 }
 

@@ -290,67 +290,147 @@ Dialect Apertus() {
   return dialect;
 }
 
+// A chat template, asked for what stands in it.
+class TemplateText {
+ public:
+  explicit TemplateText(std::string_view text) : text_(text) {}
+  std::string_view text() const { return text_; }
+  bool Has(std::string_view part) const { return text_.find(part) != std::string_view::npos; }
+  bool HasAll(std::initializer_list<std::string_view> parts) const {
+    return std::all_of(parts.begin(), parts.end(), [&](auto part) { return Has(part); });
+  }
+  bool HasAny(std::initializer_list<std::string_view> parts) const {
+    return std::any_of(parts.begin(), parts.end(), [&](auto part) { return Has(part); });
+  }
+
+ private:
+  std::string_view text_;
+};
+
+// V3.2 says function_calls, V4 tool_calls.
+Dialect DeepSeekDsml(const TemplateText& in) {
+  const std::string block =
+      in.Has("tool_calls>") && !in.Has("function_calls>") ? "tool_calls" : "function_calls";
+  return Invoke("deepseek_dsml", absl::StrCat("<｜DSML｜", block, ">"),
+                absl::StrCat("</｜DSML｜", block, ">"), "｜DSML｜");
+}
+
+Dialect FunctionElements(const TemplateText& in) {
+  const bool is_json = in.Has("</function>") && !in.HasAny({"<parameter=", "<tool_call>"});
+  return is_json ? JsonFunctions() : Functions("qwen3_coder", "<tool_call>", "</tool_call>");
+}
+
+// Which template writes calls in which way.
+struct TemplateRule {
+  bool (*holds)(const TemplateText& in);
+  Dialect (*dialect)(const TemplateText& in);
+};
+
+// The first that holds counts: what stands lower may be in templates of what stands above.
+constexpr TemplateRule kTemplateRules[] = {
+    {[](const TemplateText& in) {
+       return in.HasAll({"<|channel|>", "<|message|>"});
+     },
+     [](const TemplateText&) { return Harmony(); }},
+    {[](const TemplateText& in) { return in.Has("]<]minimax[>["); },
+     [](const TemplateText&) { return MiniMaxM3("]<]minimax[>["); }},
+    {[](const TemplateText& in) { return in.Has("<minimax:tool_call>"); },
+     [](const TemplateText&) {
+       return Invoke("minimax_m2", "<minimax:tool_call>", "</minimax:tool_call>", "");
+     }},
+    {[](const TemplateText& in) { return in.Has("｜DSML｜"); },
+     [](const TemplateText& in) { return DeepSeekDsml(in); }},
+    {[](const TemplateText& in) {
+       return in.HasAll({"<|tool_call>", "<tool_call|>"});
+     },
+     [](const TemplateText&) { return Gemma("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>"); }},
+    {[](const TemplateText& in) { return in.Has("<start_function_call>"); },
+     [](const TemplateText&) {
+       return Gemma("function_gemma", "<start_function_call>", "<end_function_call>", "<escape>");
+     }},
+    {[](const TemplateText& in) {
+       return in.HasAll({"<|tool_call:begin|>", "<|tool_call:args|>"});
+     },
+     [](const TemplateText&) { return Solar(); }},
+    {[](const TemplateText& in) { return in.Has("<arg_key{}>"); },
+     [](const TemplateText& in) { return Hunyuan(in.text()); }},
+    {[](const TemplateText& in) { return in.Has("<longcat_arg_key>"); },
+     [](const TemplateText&) {
+       return Pairs("longcat", "<longcat_tool_call>", "</longcat_tool_call>", "longcat_");
+     }},
+    {[](const TemplateText& in) { return in.Has("<arg_key>"); },
+     [](const TemplateText&) { return Pairs("glm", "<tool_call>", "</tool_call>", ""); }},
+    {[](const TemplateText& in) { return in.Has("<seed:tool_call>"); },
+     [](const TemplateText&) {
+       return Functions("seed_oss", "<seed:tool_call>", "</seed:tool_call>");
+     }},
+    // LFM2.5's template says no more of its calls than how it lists tools.
+    {[](const TemplateText& in) {
+       return in.HasAny({"<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["});
+     },
+     [](const TemplateText&) {
+       return Pythonic("lfm2", "<|tool_call_start|>", "<|tool_call_end|>");
+     }},
+    {[](const TemplateText& in) { return in.Has("<function="); },
+     [](const TemplateText& in) { return FunctionElements(in); }},
+    {[](const TemplateText& in) {
+       return in.HasAll({"<function name=", "<param name="});
+     },
+     [](const TemplateText&) { return MiniCpm(); }},
+    // OLMo 3. Claude's and others' calls have elements within such tags, told by a prefix.
+    {[](const TemplateText& in) { return in.Has("<function_calls>") && !in.Has("invoke name="); },
+     [](const TemplateText&) {
+       return Pythonic("olmo3", "<function_calls>", "</function_calls>");
+     }},
+    {[](const TemplateText& in) { return in.Has("<|tool_calls_section_begin|>"); },
+     [](const TemplateText&) { return Kimi(); }},
+    {[](const TemplateText& in) { return in.Has("[TOOL_CALLS]"); },
+     [](const TemplateText& in) { return Mistral(in.text()); }},
+    {[](const TemplateText& in) { return in.Has("<｜tool▁calls▁begin｜>"); },
+     [](const TemplateText& in) { return DeepSeek(in.text()); }},
+    {[](const TemplateText& in) { return in.Has("<TOOLCALL>"); },
+     [](const TemplateText&) { return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>"); }},
+    {[](const TemplateText& in) { return in.Has("<|tool_call|>") && !in.Has("<|/tool"); },
+     [](const TemplateText&) { return Granite(); }},
+    {[](const TemplateText& in) {
+       return in.Has("<|tool_call|>") || in.HasAll({"<|tool|>", "<|/tool|>"});
+     },
+     [](const TemplateText&) { return Phi(); }},
+    {[](const TemplateText& in) { return in.Has("functools["); },
+     [](const TemplateText&) { return TaggedList("functools", "functools", ""); }},
+    {[](const TemplateText& in) { return in.Has("<|START_ACTION|>"); },
+     [](const TemplateText&) { return Cohere(); }},
+    {[](const TemplateText& in) { return in.Has("<|tools_prefix|>"); },
+     [](const TemplateText&) { return Apertus(); }},
+    {[](const TemplateText& in) { return in.Has("<tool_calls>"); },
+     [](const TemplateText&) { return Tagged("minimax_m1", "<tool_calls>", "</tool_calls>"); }},
+    {[](const TemplateText& in) { return in.Has("<tool_call>"); },
+     [](const TemplateText&) { return Tagged("hermes", "<tool_call>", "</tool_call>"); }},
+    {[](const TemplateText& in) {
+       return in.HasAny({"<|python_start|>", "[func_name1("});
+     },
+     [](const TemplateText&) {
+       return Pythonic("llama4_pythonic", "<|python_start|>", "<|python_end|>");
+     }},
+    {[](const TemplateText& in) {
+       return in.HasAny({"<|python_tag|>", "Environment: ipython"});
+     },
+     [](const TemplateText&) { return PlainJson(); }},
+    {[](const TemplateText& in) {
+       return in.HasAny({">>>${recipient}", "'>>>all\\n'"});
+     },
+     [](const TemplateText&) { return Recipients(); }},
+    {[](const TemplateText& in) {
+       return in.HasAll({"<|observation|>", "tools"});
+     },
+     [](const TemplateText&) { return NamedJson(); }},
+};
+
 Dialect ByTemplate(std::string_view text) {
-  const auto has = [text](std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-  };
-  if (has("<|channel|>") && has("<|message|>")) return Harmony();
-  if (has("]<]minimax[>[")) return MiniMaxM3("]<]minimax[>[");
-  if (has("<minimax:tool_call>")) {
-    return Invoke("minimax_m2", "<minimax:tool_call>", "</minimax:tool_call>", "");
+  const TemplateText in(text);
+  for (const TemplateRule& rule : kTemplateRules) {
+    if (rule.holds(in)) return rule.dialect(in);
   }
-  if (has("｜DSML｜")) {
-    // V3.2 says function_calls, V4 tool_calls.
-    const std::string block =
-        has("tool_calls>") && !has("function_calls>") ? "tool_calls" : "function_calls";
-    return Invoke("deepseek_dsml", absl::StrCat("<｜DSML｜", block, ">"),
-                  absl::StrCat("</｜DSML｜", block, ">"), "｜DSML｜");
-  }
-  if (has("<|tool_call>") && has("<tool_call|>")) {
-    return Gemma("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>");
-  }
-  if (has("<start_function_call>")) {
-    return Gemma("function_gemma", "<start_function_call>", "<end_function_call>", "<escape>");
-  }
-  if (has("<|tool_call:begin|>") && has("<|tool_call:args|>")) return Solar();
-  if (has("<arg_key{}>")) return Hunyuan(text);
-  if (has("<longcat_arg_key>")) {
-    return Pairs("longcat", "<longcat_tool_call>", "</longcat_tool_call>", "longcat_");
-  }
-  if (has("<arg_key>")) return Pairs("glm", "<tool_call>", "</tool_call>", "");
-  if (has("<seed:tool_call>")) {
-    return Functions("seed_oss", "<seed:tool_call>", "</seed:tool_call>");
-  }
-  // LFM2.5's template says no more of its calls than how it lists tools.
-  if (has("<|tool_call_start|>") || has("<|tool_list_start|>") || has("List of tools: [")) {
-    return Pythonic("lfm2", "<|tool_call_start|>", "<|tool_call_end|>");
-  }
-  if (has("<function=")) {
-    const bool is_json = has("</function>") && !has("<parameter=") && !has("<tool_call>");
-    return is_json ? JsonFunctions() : Functions("qwen3_coder", "<tool_call>", "</tool_call>");
-  }
-  if (has("<function name=") && has("<param name=")) return MiniCpm();
-  // OLMo 3. Claude's and others' calls have elements within such tags, told by a prefix.
-  if (has("<function_calls>") && !has("invoke name=")) {
-    return Pythonic("olmo3", "<function_calls>", "</function_calls>");
-  }
-  if (has("<|tool_calls_section_begin|>")) return Kimi();
-  if (has("[TOOL_CALLS]")) return Mistral(text);
-  if (has("<｜tool▁calls▁begin｜>")) return DeepSeek(text);
-  if (has("<TOOLCALL>")) return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>");
-  if (has("<|tool_call|>") && !has("<|/tool")) return Granite();
-  if (has("<|tool_call|>") || (has("<|tool|>") && has("<|/tool|>"))) return Phi();
-  if (has("functools[")) return TaggedList("functools", "functools", "");
-  if (has("<|START_ACTION|>")) return Cohere();
-  if (has("<|tools_prefix|>")) return Apertus();
-  if (has("<tool_calls>")) return Tagged("minimax_m1", "<tool_calls>", "</tool_calls>");
-  if (has("<tool_call>")) return Tagged("hermes", "<tool_call>", "</tool_call>");
-  if (has("<|python_start|>") || has("[func_name1(")) {
-    return Pythonic("llama4_pythonic", "<|python_start|>", "<|python_end|>");
-  }
-  if (has("<|python_tag|>") || has("Environment: ipython")) return PlainJson();
-  if (has(">>>${recipient}") || has("'>>>all\\n'")) return Recipients();
-  if (has("<|observation|>") && has("tools")) return NamedJson();
   // How a template's calls look that names none of these is not known: they are not looked for.
   Dialect none;
   none.name = "none";

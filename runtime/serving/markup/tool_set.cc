@@ -51,29 +51,39 @@ const json* Referred(const json& schema, const json& root) {
   }
 }
 
+// What "type" says: a name or a list of names.
+void AddNamedKinds(const json& type, ValueKinds& kinds) {
+  if (type.is_string()) AddKind(type.get<std::string>(), kinds);
+  if (!type.is_array()) return;
+  for (const json& one : type) {
+    if (one.is_string()) AddKind(one.get<std::string>(), kinds);
+  }
+}
+
+// Of a schema that names no type.
+void AddKindsOfValues(const json& schema, ValueKinds& kinds) {
+  const auto values = schema.find("enum");
+  if (values != schema.end() && values->is_array()) {
+    for (const json& value : *values) AddKindOfValue(value, kinds);
+  }
+  if (schema.contains("const")) AddKindOfValue(schema["const"], kinds);
+}
+
 // `root`: where references point into.
 void CollectKinds(const json& schema, const json& root, int depth, int& visits_left,
                   ValueKinds& kinds) {
   if (!schema.is_object() || depth > kSchemaDepthMax || visits_left <= 0) return;
   --visits_left;
-  const auto type = schema.find("type");
-  if (type != schema.end() && type->is_string()) AddKind(type->get<std::string>(), kinds);
-  if (type != schema.end() && type->is_array()) {
-    for (const json& one : *type) {
-      if (one.is_string()) AddKind(one.get<std::string>(), kinds);
-    }
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    AddNamedKinds(*type, kinds);
+  } else {
+    AddKindsOfValues(schema, kinds);
   }
-  const bool has_type = type != schema.end();
   for (const char* key : {"anyOf", "oneOf", "allOf"}) {
     const auto list = schema.find(key);
     if (list == schema.end() || !list->is_array()) continue;
     for (const json& one : *list) CollectKinds(one, root, depth + 1, visits_left, kinds);
   }
-  const auto values = schema.find("enum");
-  if (!has_type && values != schema.end() && values->is_array()) {
-    for (const json& value : *values) AddKindOfValue(value, kinds);
-  }
-  if (!has_type && schema.contains("const")) AddKindOfValue(schema["const"], kinds);
   const json* referred = Referred(schema, root);
   if (referred != nullptr) CollectKinds(*referred, root, depth + 1, visits_left, kinds);
 }
