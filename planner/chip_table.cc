@@ -18,26 +18,26 @@ constexpr uint64_t kSmallMemory = 36ULL << 30;
 // Bandwidth by Apple's technical specifications. Arithmetic of a GPU core: 128 lanes × 2 operations
 // × its clock; from M5 on a core has a matrix unit of about four times that.
 constexpr std::array kChips = {
-    Chip{"Apple M1", {7, 8}, {68.25, 68.25}, 327, 3, 16, 1, 1},
-    Chip{"Apple M1 Pro", {14, 16}, {200, 200}, 327, 4, 32, 1, 1},
-    Chip{"Apple M1 Max", {24, 32}, {400, 400}, 327, 4, 64, 1, 1},
-    Chip{"Apple M1 Ultra", {48, 64}, {800, 800}, 327, 4, 128, 1, 2},
-    Chip{"Apple M2", {8, 10}, {100, 100}, 358, 4, 24, 2, 1},
-    Chip{"Apple M2 Pro", {16, 19}, {200, 200}, 358, 4, 32, 2, 1},
-    Chip{"Apple M2 Max", {30, 38}, {400, 400}, 358, 4, 96, 2, 1},
-    Chip{"Apple M2 Ultra", {60, 76}, {800, 800}, 358, 4, 192, 2, 2},
-    Chip{"Apple M3", {8, 10}, {100, 100}, 353, 3, 24, 3, 1},
-    Chip{"Apple M3 Pro", {14, 18}, {150, 150}, 353, 4, 36, 3, 1},
-    Chip{"Apple M3 Max", {30, 40}, {300, 400}, 353, 4, 128, 3, 1, {36, 96}},
-    Chip{"Apple M3 Ultra", {60, 80}, {819, 819}, 353, 5, 512, 3, 2},
-    Chip{"Apple M4", {8, 10}, {120, 120}, 404, 4, 32, 4, 1},
-    Chip{"Apple M4 Pro", {16, 20}, {273, 273}, 404, 5, 64, 4, 1},
-    Chip{"Apple M4 Max", {32, 40}, {410, 546}, 404, 5, 128, 4, 1, {36, 0}},
-    Chip{"Apple M5", {8, 10}, {153, 153}, 1600, 4, 32, 5, 1},
-    Chip{"Apple M5 Pro", {16, 20}, {307, 307}, 1600, 5, 64, 5, 1},
-    Chip{"Apple M5 Max", {32, 40}, {460, 614}, 1600, 5, 128, 5, 1, {36, 0}},
-    Chip{"Apple M5 Ultra", {64, 80}, {1200, 1200}, 1600, 5, 256, 5, 2},
-    Chip{"Apple M6", {12, 12}, {170, 170}, 1600, 0, 0, 6, 1},
+    Chip{"Apple M1", {7, 8}, {68.25, 68.25}, 327, 3, 1, 1},
+    Chip{"Apple M1 Pro", {14, 16}, {200, 200}, 327, 4, 1, 1},
+    Chip{"Apple M1 Max", {24, 32}, {400, 400}, 327, 4, 1, 1},
+    Chip{"Apple M1 Ultra", {48, 64}, {800, 800}, 327, 4, 1, 2},
+    Chip{"Apple M2", {8, 10}, {100, 100}, 358, 4, 2, 1},
+    Chip{"Apple M2 Pro", {16, 19}, {200, 200}, 358, 4, 2, 1},
+    Chip{"Apple M2 Max", {30, 38}, {400, 400}, 358, 4, 2, 1},
+    Chip{"Apple M2 Ultra", {60, 76}, {800, 800}, 358, 4, 2, 2},
+    Chip{"Apple M3", {8, 10}, {100, 100}, 353, 3, 3, 1},
+    Chip{"Apple M3 Pro", {14, 18}, {150, 150}, 353, 4, 3, 1},
+    Chip{"Apple M3 Max", {30, 40}, {300, 400}, 353, 4, 3, 1, {36, 96}},
+    Chip{"Apple M3 Ultra", {60, 80}, {819, 819}, 353, 5, 3, 2},
+    Chip{"Apple M4", {8, 10}, {120, 120}, 404, 4, 4, 1},
+    Chip{"Apple M4 Pro", {16, 20}, {273, 273}, 404, 5, 4, 1},
+    Chip{"Apple M4 Max", {32, 40}, {410, 546}, 404, 5, 4, 1, {36, 0}},
+    Chip{"Apple M5", {8, 10}, {153, 153}, 1600, 4, 5, 1},
+    Chip{"Apple M5 Pro", {16, 20}, {307, 307}, 1600, 5, 5, 1},
+    Chip{"Apple M5 Max", {32, 40}, {460, 614}, 1600, 5, 5, 1, {36, 0}},
+    Chip{"Apple M5 Ultra", {64, 80}, {1200, 1200}, 1600, 5, 5, 2},
+    Chip{"Apple M6", {12, 12}, {170, 170}, 1600, 0, 6, 1},
 };
 
 // Data sheets of NVIDIA (H100, H200, B200, A100, A30, A10, L40S, L4, V100, T4, RTX and GeForce, DGX
@@ -257,7 +257,6 @@ RankSpeed SpeedOf(const v1::PlannerNode& node) {
   } else {
     speed.is_assumed = gpu && node.memory_bandwidth() <= 0;
   }
-  speed.is_assumed = speed.is_assumed || node.speed_is_assumed();
   if (node.memory_bandwidth() > 0) speed.bandwidth = node.memory_bandwidth();
   if (node.compute_flops() > 0) speed.flops = node.compute_flops();
   return speed;

@@ -18,9 +18,8 @@ struct Chip {
   double bandwidth_gb_s[2];  // 10^9 bytes a second, of each
   double core_gflops;        // 16-bit, 10^9 a second on one GPU core
   uint32_t thunderbolt;      // generation of its controller; 0: none
-  uint32_t memory_gib_max;
-  uint32_t generation;  // M4 Pro: 4
-  uint32_t dies;        // an Ultra is two of a Max
+  uint32_t generation;       // M4 Pro: 4
+  uint32_t dies;             // an Ultra is two of a Max
   // Memories that are sold with the smaller GPU only; 0: none.
   uint32_t smaller_gpu_gib[2] = {0, 0};
 };

@@ -16,9 +16,6 @@ inline constexpr uint32_t kPredictedPromptTokens = 1024;
 
 // Ways to run a model on GPUs of Macs, whose published speeds the model of costs is held against.
 enum class PlanKind { kOneNode, kTensorOfTwo, kTensorOfMore, kTensorOverTcp, kPipeline };
-inline constexpr PlanKind kPlanKinds[] = {PlanKind::kOneNode, PlanKind::kTensorOfTwo,
-                                          PlanKind::kTensorOfMore, PlanKind::kTensorOverTcp,
-                                          PlanKind::kPipeline};
 std::string_view NameOf(PlanKind kind);
 // Nothing where no speeds were published of such: other machines, chips in no table.
 std::optional<PlanKind> KindOf(const GangJudge& judge, const Gang& gang);

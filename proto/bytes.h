@@ -17,8 +17,6 @@ class Bytes {
  public:
   constexpr Bytes() = default;
   constexpr explicit Bytes(uint64_t count) : count_(count) {}
-  static constexpr Bytes KiB(uint64_t n) { return Bytes(n << 10); }
-  static constexpr Bytes MiB(uint64_t n) { return Bytes(n << 20); }
   static constexpr Bytes GiB(uint64_t n) { return Bytes(n << 30); }
 
   constexpr uint64_t count() const { return count_; }
@@ -40,8 +38,5 @@ class Bytes {
 
 // "512 B", "4.1 MiB", "36.0 GiB": three significant digits or so, for people.
 std::string FormatBytes(Bytes bytes);
-
-// "4096", "64KiB", "1.5 GiB", "2GB" (decimal units are powers of 1000). InvalidArgument otherwise.
-absl::StatusOr<Bytes> ParseBytes(std::string_view text);
 
 }  // namespace macrame

@@ -41,8 +41,6 @@ using Incarnation = Named<uint64_t, struct IncarnationTag>;
 using Rank = Named<uint32_t, struct RankTag>;
 // Raised at every election.
 using Term = Named<uint64_t, struct TermTag>;
-// Raised at every launch of a gang.
-using Epoch = Named<uint64_t, struct EpochTag>;
 
 // Orders coordinators: the higher pair leads (architecture: two halves that elect apart never tie).
 struct FencePair {

@@ -61,12 +61,6 @@ class PrivateFile {
   bool ok_ = false;
 };
 
-std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
-  return spec.collective_timeout_ms() == 0
-             ? kCollectiveTimeoutDefault
-             : std::chrono::milliseconds(spec.collective_timeout_ms());
-}
-
 // A row for each rank, with a cell for each.
 bool IsSquare(const google::protobuf::RepeatedPtrField<v1::DeviceRow>& matrix, uint32_t size) {
   return matrix.size() == static_cast<int>(size) &&
@@ -304,7 +298,7 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
   options.listen_fd = std::exchange(bound_.ring, -1);
   options.private_links.assign(spec.private_links().begin(), spec.private_links().end());
   options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
-  options.collective_timeout = CollectiveTimeout(spec);
+  options.collective_timeout = kCollectiveTimeout;
   return transport::ConnectTcpWire(options);
 }
 
@@ -345,7 +339,7 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
     options.devices.push_back(cell.devices().empty() ? "" : cell.devices(0));
   }
   options.neighbours_only = IsRing(spec);
-  options.collective_timeout = CollectiveTimeout(spec);
+  options.collective_timeout = kCollectiveTimeout;
   auto wire = transport::ConnectVerbsWire(options, *std::move(side));
   if (!wire.ok()) return wire.status();
   Adopt(spec, *std::move(wire), IsRing(spec) ? Topology::kRing : Topology::kMesh);

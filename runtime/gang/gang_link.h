@@ -30,7 +30,7 @@ namespace macrame::runtime::engine {
 // over jaccl or a ring of cables, whose groups can't be divided.
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
 
-inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
+inline constexpr std::chrono::milliseconds kCollectiveTimeout{30'000};
 
 // Sockets that the agent has bound at the spec's own addresses, so that nobody else gets there
 // first: taken over. -1: there is none, and the address is bound here.

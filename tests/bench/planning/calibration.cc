@@ -465,7 +465,8 @@ bool PrintKinds(const std::vector<Case>& cases) {
       "predicted, nine of ten |\n| --- | --- | --- | --- | --- | --- | --- |\n");
   bool same = true;
   Errors all, first, uncounted;
-  for (const PlanKind kind : kPlanKinds) {
+  for (const PlanKind kind : {PlanKind::kOneNode, PlanKind::kTensorOfTwo, PlanKind::kTensorOfMore,
+                              PlanKind::kTensorOverTcp, PlanKind::kPipeline}) {
     Errors errors;
     for (const Case& c : cases) {
       if (c.figure.speed > 0 && KindOfCase(c) == kind) errors.Add(ErrorOf(c, CostParameters()));

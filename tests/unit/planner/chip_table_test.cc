@@ -120,8 +120,6 @@ TEST(ChipTable, OnlyAGpuOfWhichNobodyKnowsAnythingIsAssumed) {
   v1::PlannerNode told = Of("Some Accelerator", 10);
   told.set_memory_bandwidth(1e12);
   EXPECT_FALSE(SpeedOf(told).is_assumed);
-  told.set_speed_is_assumed(true);
-  EXPECT_TRUE(SpeedOf(told).is_assumed) << "by its own word";
 }
 
 TEST(ChipTable, AProcessorsMemoryEndsWhereADesktopsDoes) {

@@ -99,7 +99,7 @@ NewRank Coming(uint64_t gib) { return {"qwen-30b", "studio-1", "node-7", Bytes::
 
 // A Mac of 128 GiB that reports a working set of 107.5 GiB, with two models loaded.
 TEST(WiredAdmission, AllRanksTogetherStayWithinTheWorkingSet) {
-  const NodeMemory mac{Bytes::GiB(128), Bytes::GiB(60), Bytes::MiB(110'100)};
+  const NodeMemory mac{Bytes::GiB(128), Bytes::GiB(60), Bytes(uint64_t{110'100} << 20)};
   const std::vector<AdmittedRank> two = {{Bytes::GiB(42), Bytes::GiB(42), Bytes::GiB(40)},
                                          {Bytes::GiB(31), Bytes::GiB(1), Bytes::GiB(30)}};
   EXPECT_TRUE(AdmitWired(Coming(107), {}, mac).ok());
