@@ -69,8 +69,6 @@ bool Election::HoldsLeaseOf(const NodeId& node, MonotonicTime now) const {
   return lease != leases_.end() && now < lease->second;
 }
 
-MonotonicTime Election::LeadsUntil() const { return leads_until_; }
-
 std::optional<FencePair> Election::Coordinator(MonotonicTime now) const {
   if (const auto leading = Leading(now); leading.has_value()) return leading;
   if (LeasedToOther(self_, now)) return granted_;

@@ -182,8 +182,6 @@ class Election {
   // True when `node` has granted its lease to this coordinator and it has not run out: it will
   // obey.
   bool HoldsLeaseOf(const NodeId& node, MonotonicTime now) const;
-  // When the majority runs out, for status. Meaningless unless Leading.
-  MonotonicTime LeadsUntil() const;
   // How many of the listed members live, and whether that is too few to elect. `until`: when they
   // are enough by themselves (kAvailable). Without a list (kQuorum): how many nodes have to write
   // the first one.

@@ -455,10 +455,6 @@ v1::GroupVerdict LinkTable::Group(const std::vector<std::string>& node_ids) {
   return transport::JudgeGroup(Snapshot(), links(), node_ids);
 }
 
-std::string LinkTable::VerdictText() {
-  return own_links_.facts().node_id().empty() ? "" : links().group().verdict();
-}
-
 std::vector<v1::TransportRefusal> LinkTable::Refusals() const {
   std::vector<v1::TransportRefusal> refusals;
   for (const auto& [key, refusal] : parts_.replicator.desired().refusals()) {

@@ -91,8 +91,6 @@ class LinkTable {
   uint32_t rdma_nodes_max() const { return options_.rdma_nodes_max; }
   std::vector<v1::TransportRefusal> Refusals() const;
   v1::LinksView View();
-  // The name of the Verdict on this node with all live others.
-  std::string VerdictText();
 
   // Coordinator: not to be tried again, or again from now on. `node_ids` empty: all refusals.
   void Remember(const v1::TransportRefusal& refusal);

@@ -10,10 +10,7 @@
 
 namespace macrame::cli {
 
-// Round trips of small messages, microseconds: below the first is what RDMA should show, above the
-// second RDMA is suspicious; above the third TCP is.
-inline constexpr double kRdmaGoodUs = 10;
-inline constexpr double kRdmaSuspiciousUs = 50;
+// Round trips of small messages over TCP that are suspicious above this, microseconds.
 inline constexpr double kTcpSuspiciousUs = 300;
 
 // Paths between all pairs, then each link with its verdict, then what all nodes can run together.

@@ -25,16 +25,6 @@ void ActiveAlarms::Clear(const std::string& key) {
   problems_.erase(found);
 }
 
-void ActiveAlarms::ClearOthers(const std::string& prefix, const std::vector<std::string>& still) {
-  std::vector<std::string> over;
-  for (const auto& [key, reason] : problems_) {
-    if (key.starts_with(prefix) && std::find(still.begin(), still.end(), key) == still.end()) {
-      over.push_back(key);
-    }
-  }
-  for (const std::string& key : over) Clear(key);
-}
-
 std::vector<v1::Reason> ActiveAlarms::Problems() const {
   std::vector<v1::Reason> problems;
   for (const auto& [key, reason] : problems_) problems.push_back(reason);

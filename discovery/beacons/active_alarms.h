@@ -18,8 +18,6 @@ class ActiveAlarms {
   // `key` names the trouble ("send/en0"); raising it again changes nothing but its text.
   void Raise(const std::string& key, const v1::Reason& reason);
   void Clear(const std::string& key);
-  // Clears all with this prefix whose key is not among `still`.
-  void ClearOthers(const std::string& prefix, const std::vector<std::string>& still);
   std::vector<v1::Reason> Problems() const;
 
  private:

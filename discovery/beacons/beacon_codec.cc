@@ -87,30 +87,6 @@ absl::Status CheckTrust(const std::optional<BeaconTrust>& trust) {
 
 }  // namespace
 
-std::string_view BeaconVerdictName(BeaconVerdict verdict) {
-  switch (verdict) {
-    case BeaconVerdict::kMember:
-      return "member";
-    case BeaconVerdict::kOtherCluster:
-      return "other_cluster";
-    case BeaconVerdict::kNoSecret:
-      return "no_secret";
-    case BeaconVerdict::kBadSignature:
-      return "bad_signature";
-    case BeaconVerdict::kOwn:
-      return "own";
-    case BeaconVerdict::kIdClash:
-      return "id_clash";
-    case BeaconVerdict::kReplayed:
-      return "replayed";
-    case BeaconVerdict::kOtherVersion:
-      return "other_version";
-    case BeaconVerdict::kMalformed:
-      return "malformed";
-  }
-  return "unknown";
-}
-
 BeaconCodec::BeaconCodec(Self self, std::optional<BeaconTrust> trust)
     : self_(std::move(self)), trust_(std::move(trust)) {
   const absl::Status status = CheckTrust(trust_);

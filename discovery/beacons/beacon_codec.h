@@ -66,7 +66,6 @@ enum class BeaconVerdict {
   kMalformed,     // anything else
 };
 inline constexpr size_t kBeaconVerdictCount = 9;
-std::string_view BeaconVerdictName(BeaconVerdict verdict);
 
 struct DecodedBeacon {
   BeaconVerdict verdict = BeaconVerdict::kMalformed;

@@ -54,16 +54,6 @@ std::map<std::string, std::string> ParseHardwarePortNames(std::string_view text)
 using transport::NetworkService;
 std::vector<NetworkService> ParseServiceOrder(std::string_view text);
 
-// `networksetup -getinfo SERVICE`: nullopt when there is no such service, or its way of getting an
-// address is not told.
-struct ServiceInfo {
-  std::string method;  // "DHCP", "Manual", … as printed
-  std::string ip;      // empty: none
-  std::string subnet_mask;
-  std::string router;
-};
-std::optional<ServiceInfo> ParseServiceInfo(std::string_view text);
-
 // `ifconfig` of all interfaces or some: interfaces, and bridges with their members.
 struct IfconfigAnswer {
   std::vector<v1::LinkInterface> interfaces;
@@ -77,9 +67,6 @@ struct RoutingTable {
   std::vector<v1::NetworkRoute> routes;
 };
 RoutingTable ParseRoutes(std::string_view text);
-
-// `route -n get ADDRESS`
-std::optional<v1::NetworkRoute> ParseRouteGet(std::string_view text);
 
 // `ibv_devices`: the names. nullopt when its heading is not there.
 std::optional<std::vector<v1::RdmaDevice>> ParseIbvDevices(std::string_view text);

@@ -161,25 +161,6 @@ std::vector<NetworkService> ParseServiceOrder(std::string_view text) {
   return services;
 }
 
-std::optional<ServiceInfo> ParseServiceInfo(std::string_view text) {
-  constexpr std::string_view kHeadingEnd = " Configuration";
-  std::optional<ServiceInfo> info;
-  for (const std::string_view line : WholeLines(text)) {
-    const std::string_view content = Trim(line);
-    if (!info) {
-      if (!content.ends_with(kHeadingEnd)) return std::nullopt;
-      info.emplace().method = NetworkName(content.substr(0, content.size() - kHeadingEnd.size()));
-      continue;
-    }
-    std::string_view key, value;
-    if (!SplitOnce(content, ":", key, value) || value == "(null)" || value == "none") continue;
-    if (key == "IP address") info->ip = NetworkName(value);
-    if (key == "Subnet mask") info->subnet_mask = NetworkName(value);
-    if (key == "Router") info->router = NetworkName(value);
-  }
-  return info;
-}
-
 IfconfigAnswer ParseIfconfig(std::string_view text) { return IfconfigReader().Read(text); }
 
 RoutingTable ParseRoutes(std::string_view text) {
@@ -204,22 +185,6 @@ RoutingTable ParseRoutes(std::string_view text) {
     route.set_is_reject(flags.find('R') != flags.npos || flags.find('B') != flags.npos);
   }
   return table;
-}
-
-std::optional<v1::NetworkRoute> ParseRouteGet(std::string_view text) {
-  v1::NetworkRoute route;
-  bool is_route = false;
-  for (const std::string_view line : WholeLines(text)) {
-    std::string_view key, value;
-    if (!SplitOnce(line, ":", key, value)) continue;
-    if (key == "route to") is_route = true;
-    if (key == "destination") route.set_destination(NetworkName(value));
-    if (key == "gateway") route.set_gateway(NetworkName(value));
-    if (key == "interface") route.set_interface_name(NetworkName(value));
-    if (key == "flags") route.set_is_reject(value.find("REJECT") != value.npos);
-  }
-  if (!is_route || route.interface_name().empty()) return std::nullopt;
-  return route;
 }
 
 std::optional<std::vector<std::string>> ParseSharingDevices(std::string_view text) {

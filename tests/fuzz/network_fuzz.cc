@@ -1,4 +1,4 @@
-// networksetup, ifconfig, netstat, route and the list of shared devices.
+// networksetup, ifconfig, netstat and the list of shared devices.
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,8 +12,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   ParseHardwarePortNames(text);
   ParseServiceOrder(text);
-  ParseServiceInfo(text);
-  ParseRouteGet(text);
   ParseSharingDevices(text);
   if (ParseRoutes(text).routes.size() > kRoutesMax) std::abort();
   for (const auto& interface : ParseIfconfig(text).interfaces) {

@@ -31,17 +31,6 @@ TEST(ActiveAlarms, ATroubleIsThereFromItsBeginToItsEnd) {
   EXPECT_EQ(Texts(alarms), Lines{"taken"});
 }
 
-TEST(ActiveAlarms, WhatIsNoLongerThereIsOverAndOthersStay) {
-  ActiveAlarms alarms;
-  for (const char* key : {"send/en0", "send/en1", "send/en2", "sendmore", "bind"}) {
-    alarms.Raise(key, Trouble(key));
-  }
-  alarms.ClearOthers("send/", {"send/en1", "send/en9"});
-  EXPECT_EQ(Texts(alarms), (Lines{"bind", "send/en1", "sendmore"}));
-  alarms.ClearOthers("send/", {});
-  EXPECT_EQ(Texts(alarms), (Lines{"bind", "sendmore"}));
-}
-
 TEST(ActiveAlarms, AFloodOfTroublesIsBoundedAndKnownOnesAreStillRenewed) {
   ActiveAlarms alarms;
   for (size_t i = 0; i < 10 * kProblemsMax; ++i) {

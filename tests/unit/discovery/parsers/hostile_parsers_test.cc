@@ -222,7 +222,6 @@ TEST(Translated, WhatIsNotUnderstoodIsUnknown) {
   EXPECT_FALSE(ParseRoutes("Ziel Gateway Flags Netif\ndefault 10.0.0.1 UG en0\n").read);
   EXPECT_FALSE(ParseKernelLog("Zeitstempel Ty\n2026 E kernel RDMA enabled, starting\n").read);
   EXPECT_FALSE(ParseThunderboltText("Thunderbolt/USB4:\n\n  Keine Hardware gefunden\n").read);
-  EXPECT_FALSE(ParseServiceInfo("Konfiguration: DHCP\nIP-Adresse: 10.0.0.1\n").has_value());
   const SwVers versions = ParseSwVers("Produktname: macOS\n");
   EXPECT_EQ(versions.name + versions.version + versions.build, "");
   EXPECT_FALSE(ParsePowerSettings(" Ruhezustand 10\n").sleep_minutes.has_value());

@@ -136,22 +136,6 @@ TEST(ServiceOrder, AStarIsOffAndNamesMayHoldBrackets) {
   EXPECT_EQ(services[2].device, "");
 }
 
-TEST(ServiceInfo, ManualWithoutRouterDhcpWithoutLeaseAndNoService) {
-  const auto manual = ParseServiceInfo(
-      "Manual Configuration\nIP address: 10.9.0.1\nSubnet mask: 255.255.255.252\n"
-      "Router: (null)\nIPv6: Link Local\nIPv6 Router: none\n");
-  ASSERT_TRUE(manual);
-  EXPECT_EQ(manual->method, "Manual");
-  EXPECT_EQ(manual->ip, "10.9.0.1");
-  EXPECT_EQ(manual->subnet_mask, "255.255.255.252");
-  EXPECT_EQ(manual->router, "");
-  const auto leaseless = ParseServiceInfo("DHCP Configuration\nClient ID: \nIPv6: Automatic\n");
-  ASSERT_TRUE(leaseless);
-  EXPECT_EQ(leaseless->ip, "");
-  EXPECT_FALSE(ParseServiceInfo("Thunderbolt 9 is not a recognized network service.\n"));
-  EXPECT_FALSE(ParseServiceInfo(""));
-}
-
 TEST(Ifconfig, FlagsAddressesAndMembersAreRead) {
   const IfconfigAnswer answer = ParseIfconfig(
       "en2: flags=8963<UP,BROADCAST,SMART,RUNNING,PROMISC,SIMPLEX,MULTICAST> mtu 9000\n"
@@ -187,16 +171,6 @@ TEST(Routes, ScopedOnesDecideNothingAndRejectsAreMarked) {
   EXPECT_FALSE(table.routes[1].is_reject()) << "the exclamation mark is an expiry";
   EXPECT_TRUE(table.routes[2].is_reject());
   EXPECT_FALSE(ParseRoutes("netstat: sysctl failed\n").read);
-}
-
-TEST(RouteGet, NamesTheInterfaceOrNothing) {
-  const auto route = ParseRouteGet(
-      "   route to: 10.9.0.2\ndestination: default\n       mask: default\n"
-      "    gateway: 192.0.2.1\n  interface: en0\n      flags: <UP,GATEWAY,DONE,STATIC>\n");
-  ASSERT_TRUE(route);
-  EXPECT_EQ(route->destination(), "default");
-  EXPECT_EQ(route->interface_name(), "en0");
-  EXPECT_FALSE(ParseRouteGet("route: writing to routing socket: not in table\n"));
 }
 
 TEST(IbvDevices, AnEmptyListIsAnAnswerAndNoHeadingIsNone) {
