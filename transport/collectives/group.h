@@ -53,13 +53,11 @@ class Group {
   // `in` has size() times `count` elements; this rank gets part rank() of the sum.
   virtual absl::Status ReduceScatter(const void* in, void* out, size_t count, Element element,
                                      Reduction reduction) = 0;
-  virtual absl::Status Broadcast(std::span<std::byte> bytes, int root) = 0;
   virtual absl::Status SendTo(std::span<const std::byte> bytes, int peer) = 0;
   virtual absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) = 0;
   // Both at the same time: neither waits for the other.
   virtual absl::Status SendAndReceive(std::span<const std::byte> out, int to,
                                       std::span<std::byte> in, int from) = 0;
-  virtual absl::Status Barrier() = 0;
 
   virtual WireStats stats() const = 0;
   // Any thread.

@@ -52,11 +52,6 @@ absl::Status GroupBase::SendAndReceive(std::span<const std::byte> out, int to,
   return wire_->Exchange({&send, 1}, {&receive, 1});
 }
 
-absl::Status GroupBase::Barrier() {
-  uint8_t here = 1;
-  return AllReduce(&here, &here, 1, Element::kUint8, Reduction::kMax);
-}
-
 std::unique_ptr<Group> MakeGroup(std::unique_ptr<Wire> wire, Topology topology) {
   // Two ranks are neighbours on both sides: a mesh in either case.
   if (topology == Topology::kRing && wire->size() > 2) return MakeRingGroup(std::move(wire));

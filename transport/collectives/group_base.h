@@ -22,7 +22,6 @@ class GroupBase : public Group {
   absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) override;
   absl::Status SendAndReceive(std::span<const std::byte> out, int to, std::span<std::byte> in,
                               int from) override;
-  absl::Status Barrier() override;
   WireStats stats() const override { return wire_->stats(); }
   void ShutDown() override { wire_->ShutDown(); }
 

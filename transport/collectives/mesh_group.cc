@@ -73,18 +73,6 @@ class MeshGroup : public GroupBase {
     return absl::OkStatus();
   }
 
-  absl::Status Broadcast(std::span<std::byte> bytes, int root) override {
-    if (root < 0 || root >= size()) return WrongRank(root);
-    if (size() == 1 || bytes.empty()) return absl::OkStatus();
-    sends_.clear();
-    receives_.clear();
-    if (rank() != root) receives_.push_back({root, bytes});
-    for (int peer = 0; rank() == root && peer < size(); ++peer) {
-      if (peer != root) sends_.push_back({peer, bytes});
-    }
-    return wire().Exchange(sends_, receives_);
-  }
-
  private:
   absl::Status ReduceAtOnce(const void* in, void* out, size_t count, Element element,
                             Reduction reduction) {

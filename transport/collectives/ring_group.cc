@@ -60,16 +60,6 @@ class RingGroup : public GroupBase {
     return Copy(work_.data() + bytes * static_cast<size_t>(rank()), out, bytes);
   }
 
-  absl::Status Broadcast(std::span<std::byte> bytes, int root) override {
-    if (root < 0 || root >= size()) return WrongRank(root);
-    if (size() == 1 || bytes.empty()) return absl::OkStatus();
-    if (rank() != root) {
-      const absl::Status status = ReceiveFrom(bytes, previous_);
-      if (!status.ok()) return status;
-    }
-    return next_ == root ? absl::OkStatus() : SendTo(bytes, next_);
-  }
-
  private:
   int Turn(int by) const { return ((rank() + by) % size() + size()) % size(); }
 

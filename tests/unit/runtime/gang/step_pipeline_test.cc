@@ -118,10 +118,6 @@ class FakeStages : public transport::Group {
                              transport::Reduction) override {
     return absl::UnimplementedError("");
   }
-  absl::Status Broadcast(std::span<std::byte>, int) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status Barrier() override { return absl::UnimplementedError(""); }
   transport::WireStats stats() const override { return {}; }
   void ShutDown() override {}
 

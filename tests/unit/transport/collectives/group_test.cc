@@ -134,17 +134,6 @@ TEST_P(GroupTest, ScattersSums) {
   }
 }
 
-TEST_P(GroupTest, BroadcastsFromAnyRank) {
-  for (int root = 0; root < GetParam().ranks; ++root) {
-    const auto results = Collect<int32_t>([&](Group& group, std::vector<int32_t>* out) {
-      out->assign(70000, group.rank());
-      const absl::Status status = group.Broadcast(Bytes(*out), root);
-      ASSERT_TRUE(status.ok()) << status;
-    });
-    for (const auto& result : results) EXPECT_EQ(result, std::vector<int32_t>(70000, root));
-  }
-}
-
 TEST_P(GroupTest, PassesMessagesToTheNextRank) {
   const auto results = Collect<float>([&](Group& group, std::vector<float>* out) {
     const std::vector<float> in(3000, static_cast<float>(group.rank()));
@@ -186,7 +175,7 @@ TEST(Group, OneRankIsAGroupToo) {
   float in = 3, out = 0;
   EXPECT_TRUE(group->AllReduce(&in, &out, 1, Element::kFloat32, Reduction::kSum).ok());
   EXPECT_EQ(out, 3);
-  EXPECT_TRUE(group->Barrier().ok());
+  EXPECT_TRUE(Meet(*group).ok());
 }
 
 TEST(Group, RefusesARankThatIsNotThere) {
@@ -196,8 +185,8 @@ TEST(Group, RefusesARankThatIsNotThere) {
     std::byte byte{};
     EXPECT_EQ(group->SendTo({&byte, 1}, 2).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(group->SendTo({&byte, 1}, group->rank()).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(group->Broadcast({&byte, 1}, -1).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(group->Barrier().ok());
+    EXPECT_EQ(group->SendTo({&byte, 1}, -1).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Meet(*group).ok());
   });
 }
 

@@ -12,10 +12,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "transport/collectives/group.h"
 #include "transport/collectives/tcp_wire.h"
 #include "transport/stream_socket.h"
 
 namespace macrame::transport {
+
+// Returns when all ranks are here.
+inline absl::Status Meet(Group& group) {
+  uint8_t here = 1;
+  return group.AllReduce(&here, &here, 1, Element::kUint8, Reduction::kMax);
+}
 
 // Listening sockets on ports that the system chose, handed over to the ranks: nobody else can take
 // a port in between.

@@ -151,14 +151,14 @@ TEST(TcpWire, ALinkThatOneSideAloneHoldsForPrivateIsSealed) {
     const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
     std::string text = "the marker of a message";
     EXPECT_TRUE(group->SendTo(std::as_bytes(std::span(text)), 0).ok());
-    EXPECT_TRUE(group->Barrier().ok());
+    EXPECT_TRUE(Meet(*group).ok());
   });
   auto wire = ConnectTcpWire(zero);
   ASSERT_TRUE(wire.ok()) << wire.status();
   const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
   std::string got(23, ' ');
   EXPECT_TRUE(group->ReceiveFrom(std::as_writable_bytes(std::span(got)), 1).ok());
-  EXPECT_TRUE(group->Barrier().ok());
+  EXPECT_TRUE(Meet(*group).ok());
   other.join();
   EXPECT_EQ(got, "the marker of a message");
   EXPECT_FALSE(proxy.Saw("marker"));
@@ -205,7 +205,7 @@ class RankProcess {
     auto wire = ConnectTcpWire(options);
     if (!wire.ok()) _exit(1);
     const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
-    while (group->Barrier().ok()) {
+    while (Meet(*group).ok()) {
     }
     // It stays until it is killed: who leaves for another's death would be a second death.
     for (;;) pause();
@@ -229,11 +229,11 @@ TEST(TcpWire, TheDeathOfAPeerIsSeenWithinASecondAndNamed) {
   close(one.listen_fd);
   close(two.listen_fd);
   const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
-  ASSERT_TRUE(group->Barrier().ok());
+  ASSERT_TRUE(Meet(*group).ok());
   second.Signal(SIGKILL);
   const auto since = steady_clock::now();
   absl::Status status;
-  while (status.ok()) status = group->Barrier();
+  while (status.ok()) status = Meet(*group);
   EXPECT_LT(Seconds(since), 1.0);
   EXPECT_EQ(ReasonOf(status).code(), "PEER_LOST") << status;
   EXPECT_NE(status.message().find("rank 2"), absl::string_view::npos) << status;
@@ -248,10 +248,10 @@ TEST(TcpWire, AStoppedPeerEndsTheWaitAtItsLimit) {
   auto wire = ConnectTcpWire(zero);
   ASSERT_TRUE(wire.ok()) << wire.status();
   const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
-  ASSERT_TRUE(group->Barrier().ok());
+  ASSERT_TRUE(Meet(*group).ok());
   peer.Signal(SIGSTOP);
   absl::Status status;
-  while (status.ok()) status = group->Barrier();
+  while (status.ok()) status = Meet(*group);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_NE(status.message().find("rank 1"), absl::string_view::npos) << status;
 }

@@ -44,7 +44,6 @@ class MirrorGroup : public Group {
     std::memcpy(out, in, count * SizeOf(element));
     return absl::OkStatus();
   }
-  absl::Status Broadcast(std::span<std::byte>, int) override { return absl::OkStatus(); }
   absl::Status SendTo(std::span<const std::byte> bytes, int peer) override {
     calls.push_back(absl::StrCat("send ", bytes.size(), " to ", peer));
     kept.assign(bytes.begin(), bytes.end());
@@ -58,7 +57,6 @@ class MirrorGroup : public Group {
   absl::Status SendAndReceive(std::span<const std::byte>, int, std::span<std::byte>, int) override {
     return absl::OkStatus();
   }
-  absl::Status Barrier() override { return absl::OkStatus(); }
   WireStats stats() const override { return {}; }
   void ShutDown() override {}
 

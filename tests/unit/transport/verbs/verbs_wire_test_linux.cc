@@ -222,7 +222,7 @@ TEST_F(VerbsWireTest, DevicesOfDifferentPacketSizesTakeTheSmaller) {
   FakeVerbs::Add(small);
   FakeVerbs::Add(Device(1, 0));
   Run(2, [&](int, std::unique_ptr<Wire> wire) {
-    EXPECT_TRUE(MakeGroup(std::move(wire), Topology::kMesh)->Barrier().ok());
+    EXPECT_TRUE(Meet(*MakeGroup(std::move(wire), Topology::kMesh)).ok());
   });
 }
 
@@ -353,7 +353,7 @@ TEST_F(VerbsWireTest, ARankThatCannotSendLeavesAndIsMissed) {
     auto wire = ConnectVerbsWire(Options(rank, 2), std::move(side));
     absl::Status& end = ends[static_cast<size_t>(rank)];
     end = wire.status();
-    if (wire.ok()) end = MakeGroup(*std::move(wire), Topology::kMesh)->Barrier();
+    if (wire.ok()) end = Meet(*MakeGroup(*std::move(wire), Topology::kMesh));
   });
   EXPECT_LT(steady_clock::now() - begun, std::chrono::seconds(5));
   EXPECT_EQ(ReasonOf(ends[0]).code(), reasons::kConnectFailed) << ends[0];
@@ -454,7 +454,7 @@ TEST_F(VerbsWireTest, EventsOfOtherPortsAndGoodNewsAreNoTrouble) {
       FakeVerbs::Announce("rdma_0_1", IBV_EVENT_PORT_ACTIVE);
     }
     const auto group = MakeGroup(std::move(wire), Topology::kMesh);
-    for (int i = 0; i < 20; ++i) EXPECT_TRUE(group->Barrier().ok());
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(Meet(*group).ok());
   });
 }
 
