@@ -14,7 +14,7 @@
 namespace macrame::runtime::gguf {
 
 // GGUF's numbers of its block types.
-enum BlockType : uint32_t {
+enum : uint32_t {
   kF32 = 0,
   kF16 = 1,
   kQ4_0 = 2,

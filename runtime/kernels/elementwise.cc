@@ -154,10 +154,6 @@ void AddToImpl(const float* x, size_t size, float* to) {
   for (; i < size; ++i) to[i] += x[i];
 }
 
-void ExpOfImpl(const float* x, size_t size, float* out) {
-  for (size_t i = 0; i < size; ++i) out[i] = hn::GetLane(Exp(hn::Set(F32(), x[i])));
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace macrame::runtime::kernels
@@ -174,7 +170,6 @@ HWY_EXPORT(ClampedSwigluImpl);
 HWY_EXPORT(SquaredReluImpl);
 HWY_EXPORT(SigmoidMultiplyImpl);
 HWY_EXPORT(AddToImpl);
-HWY_EXPORT(ExpOfImpl);
 
 void RmsNorm(const float* x, const float* weight, float epsilon, size_t size, float* out) {
   HWY_DYNAMIC_DISPATCH(RmsNormImpl)(x, weight, epsilon, size, out);
@@ -204,10 +199,6 @@ void SigmoidMultiply(const float* gate, size_t size, float* x) {
 }
 
 void AddTo(const float* x, size_t size, float* to) { HWY_DYNAMIC_DISPATCH(AddToImpl)(x, size, to); }
-
-void ExpOf(const float* x, size_t size, float* out) {
-  HWY_DYNAMIC_DISPATCH(ExpOfImpl)(x, size, out);
-}
 
 }  // namespace macrame::runtime::kernels
 #endif  // HWY_ONCE

@@ -43,8 +43,4 @@ void SigmoidMultiply(const float* gate, size_t size, float* x);
 // to += x.
 void AddTo(const float* x, size_t size, float* to);
 
-// out = e^x to about 1e-7 of the result: what attention and the gates use, for their tests. x
-// above 88 counts as 88.
-void ExpOf(const float* x, size_t size, float* out);
-
 }  // namespace macrame::runtime::kernels

@@ -18,7 +18,6 @@ namespace macrame::runtime::kernels {
 
 inline constexpr int kDistanceBits = 16;  // of the fraction
 inline constexpr int kFullWeightBits = 42;
-inline constexpr uint64_t kFullWeight = uint64_t{1} << kFullWeightBits;  // of the likeliest token
 inline constexpr uint32_t kFarthest = uint32_t{kFullWeightBits + 1} << kDistanceBits;
 // So that the weights of a row sum to 2^62 at most.
 inline constexpr size_t kVocabularyMax = size_t{1} << 20;

@@ -498,8 +498,6 @@ absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder
 
 }  // namespace
 
-std::span<const std::string_view> KnownArchitectures() { return engine::KnownFamilies(); }
-
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
                                                    const SecondEngine& second) {
   std::error_code error;

@@ -35,7 +35,4 @@ namespace macrame::runtime {
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
                                                    const SecondEngine& second = {});
 
-// As config.json's "model_type" spells them.
-std::span<const std::string_view> KnownArchitectures();
-
 }  // namespace macrame::runtime

@@ -57,12 +57,6 @@ size_t GrammarMatcher::Admitted(std::span<const int32_t> tokens) {
   return status == 0 ? count : 0;
 }
 
-bool GrammarMatcher::MayEnd() {
-  bool may_end = false;
-  const auto status = macrame_text_matcher_may_end(handle_.get(), &may_end, nullptr);
-  return status == 0 && may_end;
-}
-
 absl::StatusOr<GrammarEngine> GrammarEngine::Make(const Tokenizer& tokenizer) {
   GrammarEngine engine;
   MacrameTextGrammarEngineHandle* handle = nullptr;

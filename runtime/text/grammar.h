@@ -61,8 +61,6 @@ class GrammarMatcher {
   absl::StatusOr<bool> Take(int32_t token);
   // How many of the tokens may follow, one after the other.
   size_t Admitted(std::span<const int32_t> tokens);
-  // The answer may end here.
-  bool MayEnd();
 
  private:
   friend class GrammarEngine;

@@ -212,14 +212,6 @@ MacrameTextStatus macrame_text_matcher_admitted(MacrameTextMatcherHandle *matche
                                                 size_t *out,
                                                 MacrameTextBytes *error);
 
-// Whether the answer may end here.
-//
-// # Safety
-// As `macrame_text_matcher_take`.
-MacrameTextStatus macrame_text_matcher_may_end(MacrameTextMatcherHandle *matcher,
-                                               bool *out,
-                                               MacrameTextBytes *error);
-
 // Frees a matcher.
 //
 // # Safety

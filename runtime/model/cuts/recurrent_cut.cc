@@ -81,10 +81,4 @@ int RecurrentLayersOf(const ModelConfig& config, const ShardPlace& place) {
   return layers;
 }
 
-uint64_t StateBytes(const ModelConfig& config, const ShardPlace& place) {
-  if (!config.has_state()) return 0;
-  const size_t floats = RecurrentCutOf(config, place.slices()).floats();
-  return static_cast<uint64_t>(RecurrentLayersOf(config, place)) * floats * sizeof(float);
-}
-
 }  // namespace macrame::runtime::engine

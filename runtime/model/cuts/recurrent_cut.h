@@ -44,7 +44,4 @@ std::vector<int> ProjectedOrder(const ModelConfig& config, const RecurrentCut& c
 // Layers of the place that have a state.
 int RecurrentLayersOf(const ModelConfig& config, const ShardPlace& place);
 
-// Of one sequence's state, in all of the place's layers that have one.
-uint64_t StateBytes(const ModelConfig& config, const ShardPlace& place);
-
 }  // namespace macrame::runtime::engine

@@ -29,7 +29,6 @@ inline constexpr SnapshotId kNoSnapshot = -1;
 // A token that is not known yet: what row `row` of the step directly before chose, counted among
 // that step's kChosen rows from 0 on. As a token it is a negative number. Only ranks whose steps
 // choose tokens (forward_engine.h) run such steps.
-inline constexpr int32_t kChosenRowsMax = 1 << 16;  // below -kChosenRowsMax no token has a meaning
 constexpr int32_t TokenOfChosenRow(int32_t row) { return -1 - row; }
 constexpr bool IsChosenRow(int32_t token) { return token < 0; }
 constexpr int32_t ChosenRowOf(int32_t token) { return -1 - token; }

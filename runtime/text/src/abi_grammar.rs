@@ -136,22 +136,6 @@ pub unsafe extern "C" fn macrame_text_matcher_admitted(
     })
 }
 
-/// Whether the answer may end here.
-///
-/// # Safety
-/// As `macrame_text_matcher_take`.
-#[no_mangle]
-pub unsafe extern "C" fn macrame_text_matcher_may_end(
-    matcher: *mut MatcherHandle,
-    out: *mut bool,
-    error: *mut Bytes,
-) -> Status {
-    guard(error, || {
-        let may_end = matcher_of(matcher)?.may_end()?;
-        give(out, may_end)
-    })
-}
-
 /// Frees a matcher.
 ///
 /// # Safety

@@ -477,12 +477,4 @@ impl Matcher {
         let known = ids.iter().position(|id| *id as usize >= self.size).unwrap_or(ids.len());
         self.run(|inner| inner.validate_tokens(&ids[..known]).map_err(failed))
     }
-
-    /// Whether the answer may end here.
-    pub fn may_end(&mut self) -> Result<bool> {
-        self.run(|inner| match inner.is_stopped() {
-            true => Ok(true),
-            false => inner.is_accepting().map_err(failed),
-        })
-    }
 }

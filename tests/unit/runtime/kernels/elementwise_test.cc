@@ -22,28 +22,30 @@ std::vector<float> Numbers(size_t count, uint32_t seed) {
   return numbers;
 }
 
-TEST(ElementwiseTest, ExpIsRightToTheLastBits) {
-  std::vector<float> x;
-  for (float value = -86.9F; value < 87.9F; value += 0.0173F) x.push_back(value);
-  std::vector<float> out(x.size());
-  ExpOf(x.data(), x.size(), out.data());
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double exact = std::exp(double{x[i]});
-    ASSERT_NEAR(out[i] / exact, 1.0, 1.5e-7) << x[i];
+// The exponential function that attention and the gates share: far below zero a gate lets through
+// little else.
+TEST(ElementwiseTest, GatesAreRightToTheLastBits) {
+  std::vector<float> gate;
+  for (float value = -87.9F; value < 86.9F; value += 0.0173F) gate.push_back(value);
+  std::vector<float> x(gate.size(), 1.0F);
+  SigmoidMultiply(gate.data(), gate.size(), x.data());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double exact = 1.0 / (1.0 + std::exp(-double{gate[i]}));
+    ASSERT_NEAR(x[i] / exact, 1.0, 2.5e-7) << gate[i];
   }
 }
 
-TEST(ElementwiseTest, ExpAtItsEnds) {
+TEST(ElementwiseTest, GatesAtTheirEnds) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const float x[] = {0.0F, -infinity, -100.0F, -1e30F, infinity, std::nanf("")};
-  float out[6];
-  ExpOf(x, 6, out);
-  EXPECT_EQ(out[0], 1.0F);
-  EXPECT_EQ(out[1], 0.0F);
-  EXPECT_EQ(out[2], 0.0F);
-  EXPECT_EQ(out[3], 0.0F);
-  EXPECT_NEAR(out[4] / std::exp(88.0), 1.0, 1e-6);
-  EXPECT_TRUE(std::isnan(out[5]));
+  const float gate[] = {0.0F, infinity, 100.0F, 1e30F, -infinity, std::nanf("")};
+  float x[] = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F, 1.0F};
+  SigmoidMultiply(gate, 6, x);
+  EXPECT_EQ(x[0], 0.5F);
+  EXPECT_EQ(x[1], 1.0F);
+  EXPECT_EQ(x[2], 1.0F);
+  EXPECT_EQ(x[3], 1.0F);
+  EXPECT_NEAR(x[4] * std::exp(88.0), 1.0, 1e-6);
+  EXPECT_TRUE(std::isnan(x[5]));
 }
 
 TEST(ElementwiseTest, SquaredReluLeavesWhatIsAboveZero) {

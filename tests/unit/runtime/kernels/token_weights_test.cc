@@ -15,6 +15,7 @@
 namespace macrame::runtime::kernels {
 namespace {
 
+constexpr uint64_t kFullWeight = uint64_t{1} << kFullWeightBits;  // of the likeliest token
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(TokenWeightsTest, AWeightIsThePowerOfItsDistance) {

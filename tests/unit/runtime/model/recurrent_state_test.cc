@@ -165,9 +165,10 @@ TEST_P(RecurrentStateTest, ContradictionsAreRefusedAndChangeNothing) {
 }
 
 // What a plan counts is what is there: for the sequences that are open and the snapshots kept.
-TEST_P(RecurrentStateTest, StatesTakeWhatStateBytesSays) {
+TEST_P(RecurrentStateTest, StatesTakeWhatTheCutSays) {
   const ShardPlace place{0, model_.config.layer_count};
-  const uint64_t each = StateBytes(model_.config, place);
+  const uint64_t each = RecurrentCutOf(model_.config, place.slices()).floats() * sizeof(float) *
+                        static_cast<uint64_t>(RecurrentLayersOf(model_.config, place));
   const auto stack = Load<CpuModel>();
   const auto run = [&](const Segment& segment) {
     Run(*stack, {{}, {segment}});

@@ -326,13 +326,15 @@ double EightBitError(const Folder& folder, int seed) {
 }
 
 // The bounds that kv_view.h states.
+constexpr double kInt8LogitErrorMax = 0.02;
+constexpr double kInt8UnevenLogitErrorMax = 0.1;
+
 TEST(CpuModelTest, EightBitsOfKeysAndValuesMoveLogitsLittle) {
   struct Case {
     std::string name, folder;
     double bound;
   };
-  std::vector<Case> cases = {
-      {"bundled", "deploy/models/knot-5m-4bit", kernels::kInt8LogitErrorMax}};
+  std::vector<Case> cases = {{"bundled", "deploy/models/knot-5m-4bit", kInt8LogitErrorMax}};
   for (const int head_dim : {64, 80, 128}) {
     for (const float key_bias : {0.0F, 30.0F}) {
       ModelShape shape;
@@ -340,10 +342,9 @@ TEST(CpuModelTest, EightBitsOfKeysAndValuesMoveLogitsLittle) {
       shape.head_dim = head_dim;
       shape.biases = true;
       shape.key_bias = key_bias;
-      cases.push_back(
-          {absl::StrCat("heads of ", head_dim, ", key bias ", key_bias),
-           WriteFolder(RandomModel(shape)),
-           key_bias > 0.0F ? kernels::kInt8UnevenLogitErrorMax : kernels::kInt8LogitErrorMax});
+      cases.push_back({absl::StrCat("heads of ", head_dim, ", key bias ", key_bias),
+                       WriteFolder(RandomModel(shape)),
+                       key_bias > 0.0F ? kInt8UnevenLogitErrorMax : kInt8LogitErrorMax});
     }
   }
   // Without experts: a small error can make a router choose another one.
@@ -352,7 +353,7 @@ TEST(CpuModelTest, EightBitsOfKeysAndValuesMoveLogitsLittle) {
     shape.architecture = "deepseek_v3";
     shape.latent = latent;
     cases.push_back({absl::StrCat("latent vectors of ", latent), WriteFolder(RandomModel(shape)),
-                     kernels::kInt8LogitErrorMax});
+                     kInt8LogitErrorMax});
   }
   for (const auto& [name, path, bound] : cases) {
     const Folder folder(path);
