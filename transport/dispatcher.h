@@ -4,7 +4,7 @@
 //
 // Everything that decides in a process belongs to one dispatcher's thread and is touched by no
 // other; gRPC callbacks, HTTP sessions and process watchers Post what they learnt. Tests use
-// FakeDispatcher (transport/fake_dispatcher.h), where time passes only when told.
+// FakeDispatcher (tests/support/fake_dispatcher.h), where time passes only when told.
 
 #include <cstdint>
 #include <functional>

@@ -19,8 +19,8 @@
 #include "agentd/state/state_replicator.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/agentd/fake_peers.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::tests {
 

@@ -8,8 +8,8 @@
 
 #include "agentd/base/rpc_methods.h"
 #include "proto/reasons.h"
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/agentd/fake_peers.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/planner.pb.h"
 #include "runtime/second_engine/mlx_lm.h"
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/fresh_folder.h"
-#include "transport/fake_dispatcher.h"
 #include "transport/worker_thread.h"
 
 namespace macrame::agentd {

@@ -11,7 +11,7 @@
 #include "agentd/cores/node_news.h"
 #include "agentd/node/grpc_channels.h"
 #include "agentd/node/report_table.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

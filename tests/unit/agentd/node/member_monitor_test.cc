@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "agentd/cores/log_guard.h"
 #include "agentd/node/peer_channels.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <random>
 
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/agentd/idle_machine.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

@@ -12,8 +12,8 @@
 #include "agentd/node/node_calls.h"
 #include "proto/reasons.h"
 #include "runtime/second_engine/mlx_lm.h"
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/agentd/idle_machine.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

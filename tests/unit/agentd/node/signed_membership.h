@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "proto/ids.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 #include "transport/trust.h"
 
 namespace macrame::tests {

@@ -9,7 +9,7 @@
 #include "agentd/metrics/exposition.h"
 #include "agentd/metrics/metric_names.h"
 #include "proto/reasons.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

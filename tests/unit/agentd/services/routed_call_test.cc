@@ -15,7 +15,7 @@
 #include "agentd/cores/gang_reconciler.h"
 #include "macrame/v1/agent.pb.h"
 #include "proto/reasons.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

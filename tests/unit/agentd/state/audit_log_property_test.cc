@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/state/audit_log.h"
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/fresh_folder.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/fresh_folder.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

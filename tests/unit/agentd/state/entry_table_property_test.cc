@@ -14,7 +14,7 @@
 #include "macrame/v1/agent.pb.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

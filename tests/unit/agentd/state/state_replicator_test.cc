@@ -12,7 +12,7 @@
 #include "agentd/cores/state_keys.h"
 #include "proto/reasons.h"
 #include "tests/sim/sim_disk.h"
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::agentd {
 namespace {

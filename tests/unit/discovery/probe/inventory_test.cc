@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::discovery {
 namespace {

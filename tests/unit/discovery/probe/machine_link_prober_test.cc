@@ -6,9 +6,9 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/support/fake_dispatcher.h"
 #include "tests/unit/discovery/fake_cluster.h"
 #include "tests/unit/fresh_folder.h"
-#include "transport/fake_dispatcher.h"
 
 namespace macrame::discovery {
 namespace {

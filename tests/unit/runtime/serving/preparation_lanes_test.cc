@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 namespace macrame::runtime::engine {
 namespace {

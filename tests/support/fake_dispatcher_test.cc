@@ -1,4 +1,4 @@
-#include "transport/fake_dispatcher.h"
+#include "tests/support/fake_dispatcher.h"
 
 #include <gtest/gtest.h>
 
