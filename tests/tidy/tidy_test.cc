@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "proto/reasons.h"
+#include "tests/tidy/cpp_outline.h"
 #include "tests/tidy/source_tree.h"
 
 namespace macrame::tests {
@@ -21,6 +22,7 @@ namespace {
 constexpr size_t kLineWidthMax = 100;
 constexpr size_t kFileLinesMax = 800;
 constexpr size_t kFunctionLinesMax = 70;
+constexpr size_t kComplexityMax = 20;
 
 const std::vector<SourceFile>& Tree() {
   static const std::vector<SourceFile> tree = ReadSourceTree();
@@ -331,29 +333,27 @@ TEST(Tidy, LinesAndFilesAreShortEnough) {
   }
 }
 
-TEST(Tidy, FunctionsFitOnAScreen) {
-  // clang-format puts the brace that closes a function at the indent of the line that opened it; a
-  // block that opens at column 0 after a ')' or a trailing qualifier is a function's.
-  static const std::regex opens(R"(^[A-Za-z_].*\{$|)"
-                                R"(^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
-  static const std::regex not_function(
-      R"(^\s*((namespace|class|struct|enum|union|extern|if|for|while|switch|else|do)\b|)"
-      R"((constexpr|const|static|inline) .*= ?\{$|inline constexpr \w*Method<))");
+// C++ of the product, with what is only included by it.
+bool IsProduct(const SourceFile& file) {
+  return AllowedArrows().contains(TopFolder(file.path)) &&
+         (IsCpp(file) || file.path.ends_with(".inc"));
+}
+
+TEST(Tidy, FunctionsFitOnAScreenAndBranchLittle) {
+  size_t seen = 0;
   for (const SourceFile& file : Tree()) {
-    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
-    for (size_t i = 0; i < file.lines.size(); ++i) {
-      const std::string& line = file.lines[i];
-      if (!std::regex_search(line, opens) || std::regex_search(line, not_function)) continue;
-      const size_t indent = line.find_first_not_of(' ');
-      const std::string closing = std::string(indent, ' ') + "}";
-      for (size_t j = i + 1; j < file.lines.size(); ++j) {
-        if (file.lines[j].rfind(closing, 0) != 0) continue;
-        EXPECT_LE(j - i, kFunctionLinesMax)
-            << Where(file, i) << ": a function of " << j - i << " lines; name its steps";
-        break;
-      }
+    if (!IsProduct(file)) continue;
+    for (const CppFunction& function : OutlineOf(file).functions) {
+      ++seen;
+      const size_t lines = function.last_line - function.line;
+      EXPECT_LE(lines, kFunctionLinesMax) << Where(file, function.line) << ": " << function.name
+                                          << " has " << lines << " lines; name its steps";
+      EXPECT_LE(function.complexity, kComplexityMax)
+          << Where(file, function.line) << ": " << function.name << " has a complexity of "
+          << function.complexity << "; give its decisions names of their own";
     }
   }
+  EXPECT_GT(seen, 8000u);
 }
 
 struct Ban {
