@@ -4,8 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "tests/tidy/cpp_tokens.h"
-
 namespace macrame::tests {
 namespace {
 
@@ -15,6 +13,7 @@ class Reader {
 
   CppOutline Read() {
     while (at_ < tokens_.size()) ReadScope();
+    outline_.tokens = std::move(tokens_);
     return std::move(outline_);
   }
 
@@ -87,11 +86,20 @@ class Reader {
   }
 
   void ReadType(size_t brace) {
-    bool enumeration = false;
-    for (; at_ < brace; ++at_) enumeration = enumeration || Is("enum");
+    const bool enumeration = Is("enum");
+    DeclareType(brace);
+    at_ = brace;
     if (enumeration) return SkipGroup();
     ++at_;
     ReadScope();
+  }
+
+  // The name is the last word before the bases and the brace.
+  void DeclareType(size_t brace) {
+    size_t end = at_;
+    while (end < brace && Text(end) != ":" && Text(end) != "final") ++end;
+    const bool named = end > at_ + 1 && IsWord(tokens_[end - 1]) && Text(end - 1) != "class";
+    if (named) outline_.declared.push_back({Text(end - 1), {end - 1}});
   }
 
   // The index of what closes the group that opens at `at`.
@@ -157,29 +165,38 @@ class Reader {
     ++at_;
   }
 
+  struct Name {
+    std::string text;
+    std::vector<size_t> words;  // their tokens
+  };
+
   // Reads a declaration that is neither a type nor a namespace. It defines a function when a
   // brace follows its parameters.
   void ReadDeclaration(size_t begin) {
-    std::string name, qualified;  // the function's, and what was read of one so far
-    bool has_parameters = false, initialisers = false;
+    Name name, last;  // the function's, and what was read last that may be one
+    bool has_parameters = false, initialisers = false, overrides = false;
+    const auto declare = [&] { Declare(begin, has_parameters ? name : last, overrides); };
     while (at_ < tokens_.size() && !Is(";") && !Is("}")) {
       if (Is("operator")) {
-        AddToName(TakeOperatorName(), &qualified);
+        AddToName(TakeOperatorName(), &last);
       } else if (Is("=")) {
+        declare();
         return SkipInitialiser();
       } else if (Is("{")) {
         if (IsRequirement() || !has_parameters || (initialisers && IsMemberInitialiser())) {
           SkipGroup();
           continue;
         }
-        return TakeBody(name, begin);
+        declare();
+        TakeBody(name.text, begin);
+        NoteAccessor(name);
+        return;
       } else if (Is("(")) {
         if (!has_parameters && NamesFunction()) {
-          name = qualified;
+          name = last;
           has_parameters = true;
         }
         SkipGroup();
-        qualified.clear();
       } else if (Is(":") && IsAccess(begin)) {
         ++at_;
         return;
@@ -187,17 +204,40 @@ class Reader {
         Is("[") ? SkipGroup() : SkipAngles();
       } else {
         initialisers = initialisers || (Is(":") && has_parameters);
-        AddToName(Text(at_++), &qualified);
+        overrides = overrides || Is("override");
+        AddWord(&last);
       }
     }
+    declare();
     if (Is(";")) ++at_;
   }
 
+  void Declare(size_t begin, const Name& name, bool overrides) {
+    static const std::set<std::string> others = {"friend", "static_assert", "using", "typedef"};
+    const bool is_alias = Text(begin) == "using" && Is("=");
+    if (name.words.empty() || (others.contains(Text(begin)) && !is_alias)) return;
+    outline_.declared.push_back({Text(name.words.back()), name.words, overrides});
+  }
+
+  // The function whose body was read last, if it was declared by that.
+  void NoteAccessor(const Name& name) {
+    const CppFunction& function = outline_.functions.back();
+    const bool declared =
+        !outline_.declared.empty() && outline_.declared.back().words == name.words;
+    if (declared) outline_.declared.back().is_accessor = function.line == function.last_line;
+  }
+
+  void AddWord(Name* name) {
+    AddToName(Text(at_), name);
+    if (IsWord(tokens_[at_])) name->words.push_back(at_);
+    ++at_;
+  }
+
   // Words make one name when '::' or '~' joins them.
-  static void AddToName(const std::string& text, std::string* name) {
-    const bool joins = text == "::" || text == "~";
-    if (!joins && !name->ends_with("::") && !name->ends_with('~')) name->clear();
-    *name += text;
+  static void AddToName(const std::string& text, Name* name) {
+    const bool joins = text == "::" || name->text.ends_with("::") || name->text.ends_with('~');
+    if (!joins) *name = {};
+    name->text += text;
   }
 
   std::string TakeOperatorName() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/tidy/cpp_tokens.h"
 #include "tests/tidy/source_tree.h"
 
 namespace macrame::tests {
@@ -19,10 +20,21 @@ struct CppFunction {
   size_t complexity = 1;
 };
 
+struct CppDeclaration {
+  std::string name;           // without what qualifies it
+  std::vector<size_t> words;  // the tokens of it and of what qualifies it
+  bool is_override = false;
+  bool is_accessor = false;  // a function whose body follows on the same line
+};
+
 struct CppOutline {
   // Lambdas and classes inside a function are part of it. A lambda elsewhere, in a table's row for
   // example, is a function.
   std::vector<CppFunction> functions;
+  // Functions, variables, fields, types and aliases outside of functions, whether or not they are
+  // defined too.
+  std::vector<CppDeclaration> declared;
+  std::vector<CppToken> tokens;
 };
 
 CppOutline OutlineOf(const SourceFile& file);

@@ -14,6 +14,7 @@
 
 #include "proto/reasons.h"
 #include "tests/tidy/cpp_outline.h"
+#include "tests/tidy/dead_declarations.h"
 #include "tests/tidy/source_tree.h"
 
 namespace macrame::tests {
@@ -354,6 +355,22 @@ TEST(Tidy, FunctionsFitOnAScreenAndBranchLittle) {
     }
   }
   EXPECT_GT(seen, 8000u);
+}
+
+TEST(Tidy, NothingIsDeclaredThatNobodyUses) {
+  // What tests alone read: tables that they hold to be complete, and what a wire counts.
+  const std::set<std::string> for_tests = {"AllReasonCodes", "Families", "exchanges"};
+  std::vector<SourceFile> product, tests;
+  for (const SourceFile& file : Tree()) {
+    if (IsProduct(file) && file.path != "runtime/text/macrame_text.h") product.push_back(file);
+    if (IsCpp(file) && IsUnder(file, "tests")) tests.push_back(file);
+  }
+  ASSERT_GT(product.size(), 800u);
+  for (const DeadDeclaration& dead : DeadDeclarations(product, tests)) {
+    EXPECT_TRUE(for_tests.contains(dead.name))
+        << dead.path << ":" << dead.line + 1 << ": nothing of the product uses " << dead.name
+        << "; delete it, or move what tests need to tests/support";
+  }
 }
 
 struct Ban {
