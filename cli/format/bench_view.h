@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_statistics.h"
+#include "cli/format/bench_statistics.h"
 #include "cli/format/message_json.h"
 #include "cli/format/text.h"
 #include "macrame/v1/cluster.pb.h"

@@ -67,11 +67,11 @@
 #include "absl/status/statusor.h"
 #include "proto/monotonic_time.h"
 #include "runtime/model/step/forward_step.h"
-#include "runtime/serving/block_pool.h"
+#include "runtime/serving/cache/block_pool.h"
+#include "runtime/serving/cache/state_cache.h"
 #include "runtime/serving/cold/cold_tier.h"
 #include "runtime/serving/draft_planner.h"
 #include "runtime/serving/request_queue.h"
-#include "runtime/serving/state_cache.h"
 #include "runtime/serving/step_cost.h"
 
 namespace macrame::runtime::engine {

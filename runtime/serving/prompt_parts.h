@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/serving/cache/prefix_index.h"
 #include "runtime/serving/generation_job.h"
-#include "runtime/serving/prefix_index.h"
 
 namespace macrame::runtime::engine {
 

@@ -24,7 +24,7 @@
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/prompt_embedding.h"
 #include "runtime/serving/request_clock.h"
-#include "runtime/serving/serving_observer.h"
+#include "runtime/watch/serving_observer.h"
 
 namespace macrame::runtime::engine {
 

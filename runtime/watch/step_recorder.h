@@ -14,7 +14,7 @@
 #include "macrame/v1/rank.pb.h"
 #include "proto/log_histogram.h"
 #include "runtime/gang/progress_board.h"
-#include "runtime/serving/serving_observer.h"
+#include "runtime/watch/serving_observer.h"
 #include "runtime/watch/trace_ring.h"
 #include "transport/collectives/observed_wire.h"
 

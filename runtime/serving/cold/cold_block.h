@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/serving/prefix_index.h"
+#include "runtime/serving/cache/prefix_index.h"
 
 namespace macrame::runtime::engine {
 

@@ -28,8 +28,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "proto/monotonic_time.h"
 #include "runtime/model/step/cold_orders.h"
+#include "runtime/serving/cache/prefix_index.h"
 #include "runtime/serving/cold/cold_event.h"
-#include "runtime/serving/prefix_index.h"
 
 namespace macrame::runtime::engine {
 

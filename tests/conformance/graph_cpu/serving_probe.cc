@@ -24,8 +24,8 @@
 
 #include "proto/serving_limits.h"
 #include "runtime/process/cold_boot.h"
-#include "runtime/process/mailbox.h"
 #include "runtime/process/rank_boot.h"
+#include "runtime/serving/mailbox.h"
 #include "runtime/serving/serving_loop.h"
 
 namespace macrame::runtime::engine {

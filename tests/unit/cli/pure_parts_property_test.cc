@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "cli/bench_statistics.h"
 #include "cli/chat_session.h"
 #include "cli/duration.h"
+#include "cli/format/bench_statistics.h"
 #include "cli/format/message_json.h"
 
 namespace macrame::cli {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/serving/block_pool.h"
+#include "runtime/serving/cache/block_pool.h"
 
 namespace macrame::runtime::engine {
 namespace {

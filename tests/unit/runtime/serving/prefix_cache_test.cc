@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "runtime/serving/block_pool.h"
-#include "runtime/serving/prefix_index.h"
+#include "runtime/serving/cache/block_pool.h"
+#include "runtime/serving/cache/prefix_index.h"
 
 namespace macrame::runtime::engine {
 namespace {

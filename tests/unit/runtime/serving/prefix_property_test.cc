@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/serving/block_pool.h"
-#include "runtime/serving/prefix_index.h"
+#include "runtime/serving/cache/block_pool.h"
+#include "runtime/serving/cache/prefix_index.h"
 
 namespace macrame::runtime::engine {
 namespace {

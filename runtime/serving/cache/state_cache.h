@@ -40,7 +40,7 @@
 #include <vector>
 
 #include "runtime/model/step/forward_step.h"
-#include "runtime/serving/prefix_index.h"
+#include "runtime/serving/cache/prefix_index.h"
 
 namespace macrame::runtime::engine {
 

@@ -1,4 +1,4 @@
-#include "runtime/serving/state_cache.h"
+#include "runtime/serving/cache/state_cache.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "runtime/serving/block_pool.h"
+#include "runtime/serving/cache/block_pool.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "cli/bench_statistics.h"
+#include "cli/format/bench_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/serving/prefix_index.h"
+#include "runtime/serving/cache/prefix_index.h"
 
 #include <openssl/sha.h>
 
