@@ -112,6 +112,37 @@ const std::vector<Rooms>& AllRooms() {
         {"parsers", {"base"}},
         {"probe", {"base", "parsers"}},
         {"base", {}}}},
+      {"cli", {{"", {"format", "service"}}, {"format", {}}, {"service", {}}}},
+      {"planner", {{"", {}}, {"offline", {""}}}},
+      {"transport",
+       {{"", {}},
+        {"gang", {""}},
+        {"collectives", {"", "gang"}},
+        {"mlx_group", {"collectives"}},
+        {"verbs", {"collectives"}},
+        {"links", {}}}},
+      {"runtime",
+       {{"process",
+         {"gang", "gguf", "kernels", "model", "model_files", "second_engine", "serving", "text",
+          "watch"}},
+        {"serving", {"gang", "kernels", "model", "text", "watch"}},
+        {"watch", {"gang", "model"}},
+        {"gang", {"model"}},
+        {"gguf", {"model", "model_files", "text"}},
+        {"model_files", {"model", "second_engine", "text"}},
+        {"second_engine", {"model"}},
+        {"model", {"kernels", "text"}},
+        {"supervisor", {"diagnosis", "process"}},
+        {"diagnosis", {}},
+        {"kernels", {}},
+        {"text", {}}}},
+      {"runtime/serving",
+       {{"", {"cache", "cold", "markup", "sampling", "structure"}},
+        {"cold", {"cache"}},
+        {"cache", {}},
+        {"structure", {"markup", "sampling"}},
+        {"sampling", {"markup"}},
+        {"markup", {}}}},
       {"runtime/model",
        {{"", {"config", "families", "weights", "cuts", "step", "cpu", "mlx"}},
         {"mlx", {"config", "weights", "cuts", "step"}},
@@ -150,6 +181,17 @@ TEST(Tidy, IncludesFollowTheRoomArrows) {
       }
     }
     EXPECT_GT(seen, 20u) << rooms.folder;
+  }
+}
+
+TEST(Tidy, NoTwoRoomsMayIncludeEachOther) {
+  for (const Rooms& rooms : AllRooms()) {
+    for (const auto& [room, targets] : rooms.arrows) {
+      for (const std::string& target : targets) {
+        EXPECT_FALSE(rooms.arrows.at(target).contains(room))
+            << rooms.folder << "/" << room << " and " << rooms.folder << "/" << target;
+      }
+    }
   }
 }
 
