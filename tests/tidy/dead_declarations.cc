@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "tests/tidy/cpp_outline.h"
@@ -89,6 +90,30 @@ std::vector<DeadDeclaration> DeadDeclarations(const std::vector<SourceFile>& pro
   for (const SourceFile& file : product) search.Read(file);
   for (const SourceFile& file : tests) search.ReadTest(file);
   return search.Dead();
+}
+
+std::vector<DeadDeclaration> DeadFields(const std::vector<SourceFile>& protos,
+                                        const std::vector<SourceFile>& product) {
+  static const std::regex field(R"(^\s*(?:repeated |optional )?(?:map<[^>]*>|[\w.]+) (\w+) = \d)");
+  std::set<std::string> words;
+  for (const SourceFile& file : product) {
+    for (const CppToken& token : CppTokens(file)) words.insert(token.text);
+  }
+  const auto is_used = [&](const std::string& name) {
+    for (const char* prefix : {"", "set_", "mutable_", "add_", "has_", "clear_"}) {
+      if (words.contains(prefix + name)) return true;
+    }
+    return words.contains(name + "_size");
+  };
+  std::vector<DeadDeclaration> dead;
+  for (const SourceFile& file : protos) {
+    for (size_t line = 0; line < file.lines.size(); ++line) {
+      std::smatch match;
+      if (!std::regex_search(file.lines[line], match, field) || is_used(match[1])) continue;
+      dead.push_back({match[1], file.path, line});
+    }
+  }
+  return dead;
 }
 
 }  // namespace macrame::tests

@@ -1,6 +1,6 @@
 #pragma once
 
-// Finds what headers declare and the product never uses.
+// Finds what headers and messages declare and the product never uses.
 
 #include <string>
 #include <vector>
@@ -21,5 +21,9 @@ struct DeadDeclaration {
 // at. What the language asks for by name, and overrides of others' functions, count as used.
 std::vector<DeadDeclaration> DeadDeclarations(const std::vector<SourceFile>& product,
                                               const std::vector<SourceFile>& tests);
+
+// Fields of messages in `protos` of which no source of `product` has an accessor.
+std::vector<DeadDeclaration> DeadFields(const std::vector<SourceFile>& protos,
+                                        const std::vector<SourceFile>& product);
 
 }  // namespace macrame::tests

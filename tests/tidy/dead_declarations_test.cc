@@ -96,5 +96,25 @@ TEST(DeadDeclarations, AFunctionOfAnInterfaceThatNobodyCallsIsDead) {
               ElementsAre("Meet:1"));
 }
 
+TEST(DeadDeclarations, AFieldWithoutAnyAccessorIsDead) {
+  const SourceFile proto = File("proto/macrame/v1/node.proto",
+                                "message Node {\n"
+                                "  string node_id = 1;  // how_named\n"
+                                "  repeated Port ports = 2;\n"
+                                "  optional uint32 weight_max = 3;\n"
+                                "  map<string, bool> marks_of = 4;\n"
+                                "  reserved 5;\n"
+                                "}\n");
+  const auto dead = DeadFields({proto}, {File("planner/node.cc",
+                                              "void Run(v1::Node& node) {\n"
+                                              "  node.set_node_id(\"weight_max\");\n"
+                                              "  Take(node.ports_size());\n"
+                                              "}\n")});
+  ASSERT_EQ(dead.size(), 2u);
+  EXPECT_EQ(dead[0].name, "weight_max");
+  EXPECT_EQ(dead[0].line, 3u);
+  EXPECT_EQ(dead[1].name, "marks_of");
+}
+
 }  // namespace
 }  // namespace macrame::tests

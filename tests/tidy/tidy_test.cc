@@ -415,6 +415,19 @@ TEST(Tidy, NothingIsDeclaredThatNobodyUses) {
   }
 }
 
+TEST(Tidy, EveryFieldOfAMessageIsUsed) {
+  std::vector<SourceFile> protos, product;
+  for (const SourceFile& file : Tree()) {
+    if (file.path.ends_with(".proto")) protos.push_back(file);
+    if (IsProduct(file)) product.push_back(file);
+  }
+  ASSERT_GT(protos.size(), 5u);
+  for (const DeadDeclaration& dead : DeadFields(protos, product)) {
+    ADD_FAILURE() << dead.path << ":" << dead.line + 1 << ": nothing of the product sets or reads "
+                  << dead.name << "; delete it and reserve its number";
+  }
+}
+
 struct Ban {
   std::string pattern;
   std::string instead;
