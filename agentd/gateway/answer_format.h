@@ -1,7 +1,7 @@
 #pragma once
 
-// What answers to chats and to text prompts have in common, in OpenAI's formats: heads, counts, and
-// the events that end a stream. Pure: ids and times are handed in.
+// What answers to chats and to text prompts have in common, in OpenAI's formats: heads, and the
+// events that end a stream. Pure: ids and times are handed in.
 
 #include <cstdint>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/token_counts.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
@@ -59,26 +60,6 @@ struct AnswerHead {
   uint32_t context_length = 0;               // of kTokens: the model's
   std::shared_ptr<ResponseTurn> response{};  // of kResponse: response_answer.h
 };
-
-struct TokenCounts {
-  uint32_t prompt_tokens = 0;
-  uint32_t completion_tokens = 0;
-  uint32_t cached_tokens = 0;     // of the prompt's
-  uint32_t cold_tokens = 0;       // of the cached ones, read from disk
-  uint32_t reasoning_tokens = 0;  // of the completion's
-  double prefill_ms = 0;          // as the entry rank measured it
-  double decode_ms = 0;
-  v1::PrefixMiss miss{};  // why no more was cached; without a kind: nothing to say
-};
-
-// Takes over the counts that a chunk carries; they only grow.
-void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts);
-// What the choices cost together: every answer, and every prompt once. A prompt that is computed
-// for several choices is that of the first.
-TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices, uint32_t choices_per_prompt);
-
-// What of a chunk grows with the answer, for bounds.
-size_t BytesOf(const v1::GenerateChunk& chunk);
 
 // "stop", "length", or "tool_calls" for an answer that ended with calls.
 absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls);

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "agentd/gateway/answer_format.h"
 #include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/token_counts.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {

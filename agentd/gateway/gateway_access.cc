@@ -6,8 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "agentd/gateway/answer_format.h"
 #include "agentd/gateway/tenant.h"
+#include "agentd/gateway/token_counts.h"
 
 namespace macrame::agentd {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "agentd/gateway/answer_format.h"
+#include "agentd/gateway/token_counts.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
