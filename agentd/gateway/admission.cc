@@ -1,66 +1,13 @@
 #include "agentd/gateway/admission.h"
 
 #include <algorithm>
-#include <array>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/tenant.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
-
-struct RouteRow {
-  absl::string_view path;  // a whole path, or what paths begin with when it ends with "*"
-  bool is_open = false;
-  uint32_t reading = 0;   // scopes, of GET and HEAD
-  uint32_t changing = 0;  // of other methods
-};
-
-constexpr uint32_t kModels = kScopeInfer | kScopeRead;
-
-// The first row that fits counts.
-constexpr std::array kRows = {
-    RouteRow{"/health", true},
-    RouteRow{"/version", true},
-    // The dashboard's page and files are the same for everybody; what it shows is not.
-    RouteRow{"/", true},
-    RouteRow{"/dashboard", true},
-    RouteRow{"/dashboard/", true},
-    RouteRow{"/dashboard/api/keys", false, kScopeAdmin, kScopeAdmin},
-    RouteRow{"/dashboard/api/keys/*", false, kScopeAdmin, kScopeAdmin},
-    RouteRow{"/dashboard/api/audit", false, kScopeAdmin, kScopeAdmin},
-    RouteRow{"/dashboard/api/*", false, kScopeRead, kScopeOperate},
-    RouteRow{"/dashboard/*", true},
-    RouteRow{"/metrics", false, kScopeRead, kScopeRead},
-    RouteRow{"/openapi.json", false, kModels, kModels},
-    RouteRow{"/v1/models", false, kModels, kScopeInfer},
-    RouteRow{"/v1/models/*", false, kModels, kScopeInfer},
-    RouteRow{"/v1/*", false, kScopeInfer, kScopeInfer},
-    RouteRow{"/api/tags", false, kModels, kModels},
-    RouteRow{"/api/ps", false, kModels, kModels},
-    RouteRow{"/api/show", false, kModels, kModels},
-    RouteRow{"/api/version", false, kModels, kModels},
-    RouteRow{"/api/*", false, kScopeInfer, kScopeInfer},
-    RouteRow{"/tokenize", false, kScopeInfer, kScopeInfer},
-    RouteRow{"/detokenize", false, kScopeInfer, kScopeInfer},
-};
-
-bool Fits(const RouteRow& row, absl::string_view path) {
-  absl::string_view begin = row.path;
-  if (begin.empty() || begin.back() != '*') return path == begin;
-  begin.remove_suffix(1);
-  return absl::StartsWith(path, begin);
-}
-
-// Nothing that a server could take for another path than the one that it spells.
-bool IsPlainPath(absl::string_view path) {
-  return !absl::StrContains(path, "//") && !absl::StrContains(path, "/.") &&
-         std::all_of(path.begin(), path.end(), [](unsigned char c) {
-           return c > 32 && c < 127 && c != '%' && c != '\\' && c != ';';
-         });
-}
 
 AccessRefusal Unauthorized(const std::string& message, bool was_shown, std::string key_id = "") {
   AccessRefusal refusal;
@@ -123,29 +70,19 @@ Principal PrincipalOf(const v1::ApiKey& key) {
   return principal;
 }
 
-RouteAccess AccessOf(absl::string_view method, absl::string_view path) {
-  const bool reads = method == "GET" || method == "HEAD";
-  for (const RouteRow& row : kRows) {
-    if (!Fits(row, path)) continue;
-    if (row.is_open) return {reads && IsPlainPath(path), 0};
-    return {false, reads ? row.reading : row.changing};
-  }
-  return {};
-}
-
 std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& question,
                                                     const KeyTable& keys, const AccessRules& rules,
                                                     uint64_t now_unix_ms) {
-  const RouteAccess route = AccessOf(question.method, question.path);
-  if (route.is_open) return Anybody();
+  const RouteAccess& needed = question.needed;
+  if (needed.is_open) return Anybody();
   const bool without =
       keys.empty() && !rules.keys_required && (question.from_loopback || rules.is_open);
   if (without) {
     Principal anybody = Anybody(question.from_loopback && question.by_own_page && !rules.is_open);
-    if (route.scopes == 0 || (route.scopes & anybody.scopes) != 0) return anybody;
+    if (needed.scopes == 0 || (needed.scopes & anybody.scopes) != 0) return anybody;
     return Unauthorized(
-        absl::StrCat("This needs an API key with the scope ", ScopeNames(route.scopes),
-                     ". Make one with 'clusterctl key create --scope ", ScopeNames(route.scopes),
+        absl::StrCat("This needs an API key with the scope ", ScopeNames(needed.scopes),
+                     ". Make one with 'clusterctl key create --scope ", ScopeNames(needed.scopes),
                      "'."),
         false);
   }
@@ -168,8 +105,8 @@ std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& questi
     return Unauthorized("This API key has expired.", true, key->id());
   }
   Principal principal = PrincipalOf(*key);
-  if (route.scopes != 0 && (route.scopes & principal.scopes) == 0) {
-    return BeyondScope(route.scopes, key->id());
+  if (needed.scopes != 0 && (needed.scopes & principal.scopes) == 0) {
+    return BeyondScope(needed.scopes, key->id());
   }
   return principal;
 }

@@ -6,10 +6,10 @@
 // `gateway_keys: required`) every path asks for one but the open ones. Beyond loopback keys are
 // asked for from the first request on, unless `gateway_open` says that everybody may come while
 // there are none. Orders (load, unload, cordon) are taken without one from this machine's own page
-// alone, and not where everybody may come; orders about keys never are. What a route needs stands
-// in one table (admission.cc); paths that it does not have ask for a key as well, so that nobody
-// without one learns what there is. Paths are compared as they came, byte by byte: another spelling
-// ("%2f", "//", "..", upper case) is another path, and never an open one.
+// alone, and not where everybody may come; orders about keys never are. What a path needs stands in
+// its row of the table of endpoints; paths that it does not have ask for a key as well, so that
+// nobody without one learns what there is. Paths are compared as they came, byte by byte: another
+// spelling ("%2f", "//", "..", upper case) is another path, and never an open one.
 
 #include <cstdint>
 #include <map>
@@ -26,12 +26,11 @@
 
 namespace macrame::agentd {
 
+// What a request needs, by the row of its path (endpoint_table.h).
 struct RouteAccess {
   bool is_open = false;
   uint32_t scopes = 0;  // one of these is needed; 0: any key will do
 };
-// `path` without its query.
-RouteAccess AccessOf(absl::string_view method, absl::string_view path);
 
 struct AccessRules {
   bool keys_required = false;  // also before there are any
@@ -39,13 +38,12 @@ struct AccessRules {
 };
 
 struct AccessQuestion {
-  absl::string_view method;
-  absl::string_view path;
+  RouteAccess needed;
   absl::string_view authorization;  // the header's value
   absl::string_view x_api_key;      // likewise
   bool from_loopback = false;
   // The page asks that this machine's gateway serves, in a browser on this machine, as far as the
-  // request tells (HttpSession::IsOwnPage).
+  // request tells (request_head.h).
   bool by_own_page = false;
 };
 

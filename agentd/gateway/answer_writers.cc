@@ -1,39 +1,44 @@
 #include "agentd/gateway/answer_writers.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "agentd/gateway/messages_answer.h"
 #include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/response_answer.h"
+#include "proto/check.h"
 
 namespace macrame::agentd {
+namespace {
 
-std::unique_ptr<AnswerStream> StreamOf(AnswerHead head) {
-  switch (head.form) {
-    case AnswerForm::kMessage:
-      return std::make_unique<MessagesStream>(std::move(head));
-    case AnswerForm::kResponse:
-      return std::make_unique<ResponseStream>(std::move(head));
-    case AnswerForm::kOllamaChat:
-    case AnswerForm::kOllamaText:
-      return std::make_unique<OllamaStream>(std::move(head));
-    default:
-      return std::make_unique<StreamComposer>(std::move(head));
-  }
+template <typename Stream>
+std::unique_ptr<AnswerStream> StreamAs(AnswerHead head) {
+  return std::make_unique<Stream>(std::move(head));
 }
 
-std::string AnswerBody(const AnswerHead& head, const std::vector<CollectedAnswer>& answers) {
-  switch (head.form) {
-    case AnswerForm::kMessage:
-      return MessagesBody(head, answers);
-    case AnswerForm::kResponse:
-      return ResponseBody(head, answers);
-    case AnswerForm::kOllamaChat:
-    case AnswerForm::kOllamaText:
-      return OllamaBody(head, answers);
-    default:
-      return ChatCompletionBody(head, answers);
-  }
+const std::array kWriters = {
+    AnswerWriter{AnswerForm::kChat, "chatcmpl-", ChatCompletionBody, StreamAs<StreamComposer>},
+    AnswerWriter{AnswerForm::kText, "cmpl-", TextCompletionBody, StreamAs<StreamComposer>},
+    AnswerWriter{AnswerForm::kMessage, "msg_", MessagesBody, StreamAs<MessagesStream>},
+    AnswerWriter{AnswerForm::kResponse, "resp_", ResponseBody, StreamAs<ResponseStream>},
+    AnswerWriter{AnswerForm::kOllamaChat, "ollama-", OllamaBody, StreamAs<OllamaStream>},
+    AnswerWriter{AnswerForm::kOllamaText, "ollama-", OllamaBody, StreamAs<OllamaStream>},
+    AnswerWriter{AnswerForm::kEmbedding, "embd-", EmbeddingListBody},
+    AnswerWriter{AnswerForm::kOllamaEmbed, "embd-", EmbeddingListBody},
+    AnswerWriter{AnswerForm::kOllamaEmbedding, "embd-", EmbeddingListBody},
+    AnswerWriter{AnswerForm::kTokenCount, "tok_", TokensBody},
+    AnswerWriter{AnswerForm::kTokens, "tok_", TokensBody},
+    AnswerWriter{AnswerForm::kTokenText, "tok_", TokensBody},
+};
+
+}  // namespace
+
+const AnswerWriter& WriterOf(AnswerForm form) {
+  const auto found = std::find_if(kWriters.begin(), kWriters.end(),
+                                  [form](const auto& writer) { return writer.form == form; });
+  MACRAME_CHECK(found != kWriters.end()) << "a form without a writer";
+  return *found;
 }
 
 }  // namespace macrame::agentd

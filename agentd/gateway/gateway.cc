@@ -9,17 +9,17 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <future>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/connection_room.h"
+#include "agentd/gateway/endpoints.h"
 #include "agentd/gateway/gateway_state.h"
+#include "agentd/gateway/http_connection.h"
 #include "agentd/gateway/http_reply.h"
-#include "agentd/gateway/http_session.h"
+#include "agentd/gateway/plain_address.h"
 #include "agentd/gateway/tls_files.h"
 #include "proto/reasons.h"
 #include "transport/socket_address.h"
@@ -34,9 +34,9 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kAcceptPauseMs{100};
 constexpr std::chrono::milliseconds kStopMs{1000};
 
-net::awaitable<void> RunSession(std::shared_ptr<GatewayState> state, tcp::socket socket) {
-  HttpSession session(state, std::move(socket));
-  co_await session.Run();
+net::awaitable<void> RunConnection(std::shared_ptr<GatewayState> state, tcp::socket socket) {
+  HttpConnection connection(std::move(state), std::move(socket));
+  co_await connection.Run();
 }
 
 // Best effort, without waiting: the socket's buffer is empty, so a few hundred bytes fit.
@@ -65,12 +65,12 @@ constexpr size_t kReservedPart = 8;
 
 // Whether the connection may come; the one that leaves for it is closed.
 RoomDecision AdmitSocket(GatewayState& state, const tcp::socket& socket) {
-  std::vector<HttpSession*> sessions;
+  std::vector<HttpConnection*> connections;
   std::vector<ConnectionView> views;
-  for (HttpSession* session : state.sessions) {
-    if (session->has_left()) continue;
-    sessions.push_back(session);
-    views.push_back(session->View());
+  for (HttpConnection* connection : state.open) {
+    if (connection->has_left()) continue;
+    connections.push_back(connection);
+    views.push_back(connection->View());
   }
   ConnectionLimits limits;
   limits.all_max = state.options.connections_max;
@@ -82,7 +82,7 @@ RoomDecision AdmitSocket(GatewayState& state, const tcp::socket& socket) {
   const RoomDecision decision =
       Admit(views, limits, gone ? "" : transport::CountedAddress(from.to_string()),
             !gone && from.is_loopback());
-  if (decision.leaves.has_value()) sessions[*decision.leaves]->Leave();
+  if (decision.leaves.has_value()) connections[*decision.leaves]->Leave();
   return decision;
 }
 
@@ -102,7 +102,7 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
     if (!room.taken) {
       RefuseConnection(std::move(socket), room.address_is_full);
     } else {
-      net::co_spawn(*state->io, RunSession(state, std::move(socket)),
+      net::co_spawn(*state->io, RunConnection(state, std::move(socket)),
                     [](std::exception_ptr failed) {
                       // Only allocation fails here; one connection is lost, the others go on.
                       if (failed) spdlog::warn("gateway: a connection was given up");
@@ -112,10 +112,10 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
 }
 
 // What goes on although it would not be let in any more.
-void RecheckSessions(GatewayState& state) {
+void RecheckConnections(GatewayState& state) {
   const std::shared_ptr<const KeyTable> keys = state.access->keys();
   const uint64_t now_unix_ms = GatewayUnixMs();
-  for (HttpSession* session : state.sessions) session->RecheckAccess(*keys, now_unix_ms);
+  for (HttpConnection* connection : state.open) connection->RecheckAccess(*keys, now_unix_ms);
 }
 
 absl::Status DescribeBindFailure(const GatewayOptions& options, const error_code& error) {
@@ -163,13 +163,6 @@ std::shared_ptr<tcp::acceptor> ListenBeside(net::io_context& io, const tcp::acce
 
 }  // namespace
 
-std::string RandomId(const char* prefix) {
-  static thread_local std::random_device source;
-  std::string id = prefix;
-  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", source());
-  return id;
-}
-
 class Gateway::Impl {
  public:
   Impl(std::shared_ptr<GatewayState> state, std::vector<std::shared_ptr<tcp::acceptor>> acceptors)
@@ -182,7 +175,7 @@ class Gateway::Impl {
     state_->access->SetOnCheck([weak = std::weak_ptr<GatewayState>(state_)] {
       const std::shared_ptr<GatewayState> state = weak.lock();
       if (state == nullptr) return;
-      net::post(*state->io, [state] { RecheckSessions(*state); });
+      net::post(*state->io, [state] { RecheckConnections(*state); });
     });
     std::promise<void> ended;
     ended_ = ended.get_future();
@@ -213,7 +206,7 @@ class Gateway::Impl {
       state->stopping = true;
       error_code ignored;
       for (const auto& acceptor : acceptors) acceptor->close(ignored);
-      for (HttpSession* session : state->sessions) session->Abort();
+      for (HttpConnection* connection : state->open) connection->Abort();
       if (state->release_pause.has_value()) state->release_pause->cancel();
     });
     if (ended_.wait_for(kStopMs) != std::future_status::ready) state_->io->stop();
@@ -237,6 +230,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
                                                         InferenceBackend* backend,
                                                         std::shared_ptr<GatewayAccess> access) {
   auto state = std::make_shared<GatewayState>(options);
+  state->endpoints = &Endpoints();
   state->backend = backend;
   state->cors = CorsPolicy(options.cors_origins);
   state->access = access != nullptr ? std::move(access) : std::make_shared<GatewayAccess>();

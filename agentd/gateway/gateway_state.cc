@@ -2,7 +2,9 @@
 
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <random>
 
+#include "absl/strings/str_format.h"
 #include "transport/memory_release.h"
 
 namespace macrame::agentd {
@@ -12,6 +14,13 @@ namespace {
 constexpr std::chrono::milliseconds kReleasePauseMs{1000};
 
 }  // namespace
+
+std::string RandomId(const char* prefix) {
+  static thread_local std::random_device source;
+  std::string id = prefix;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", source());
+  return id;
+}
 
 void GiveMemoryBackSoon(const std::shared_ptr<GatewayState>& state) {
   if (state->release_pause.has_value() || state->stopping) return;

@@ -25,7 +25,8 @@
 
 namespace macrame::agentd {
 
-class HttpSession;
+class EndpointTable;
+class HttpConnection;
 
 // The bodies that are received and held, and who waits to send one.
 class BodyRooms {
@@ -52,12 +53,13 @@ struct GatewayState {
   InferenceBackend* backend = nullptr;
   std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
-  // Reads large bodies, one after the other, beside the io thread (HttpSession::ReadAside).
+  // Reads large bodies, one after the other, beside the io thread (read_aside.h).
   boost::asio::thread_pool reader{1};
   // Until the memory of requests that ended is given back; empty: there is none.
   std::optional<boost::asio::steady_timer> release_pause;
   std::unique_ptr<TlsFiles> tls;  // null: plain HTTP alone
-  std::set<HttpSession*> sessions;
+  const EndpointTable* endpoints = nullptr;
+  std::set<HttpConnection*> open;  // each puts itself in, and takes itself out
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun

@@ -329,8 +329,13 @@ std::variant<OllamaRequest, ApiError> ParseOllamaGenerate(absl::string_view body
 }
 
 std::variant<EmbeddingRequest, ApiError> ParseOllamaEmbed(absl::string_view body,
-                                                          size_t json_depth_max, bool is_older) {
-  return OllamaReader().ReadEmbed(body, json_depth_max, is_older);
+                                                          size_t json_depth_max) {
+  return OllamaReader().ReadEmbed(body, json_depth_max, /*is_older=*/false);
+}
+
+std::variant<EmbeddingRequest, ApiError> ParseOllamaEmbeddings(absl::string_view body,
+                                                               size_t json_depth_max) {
+  return OllamaReader().ReadEmbed(body, json_depth_max, /*is_older=*/true);
 }
 
 }  // namespace macrame::agentd

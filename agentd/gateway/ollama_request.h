@@ -27,9 +27,11 @@ std::variant<OllamaRequest, ApiError> ParseOllamaChat(absl::string_view body,
                                                       size_t json_depth_max);
 std::variant<OllamaRequest, ApiError> ParseOllamaGenerate(absl::string_view body,
                                                           size_t json_depth_max);
-// `is_older`: /api/embeddings, with one `prompt`.
 std::variant<EmbeddingRequest, ApiError> ParseOllamaEmbed(absl::string_view body,
-                                                          size_t json_depth_max, bool is_older);
+                                                          size_t json_depth_max);
+// The older path, with one `prompt`.
+std::variant<EmbeddingRequest, ApiError> ParseOllamaEmbeddings(absl::string_view body,
+                                                               size_t json_depth_max);
 
 // Ollama's clients put ":latest" behind a name that has no tag.
 std::string WithoutLatest(std::string model);

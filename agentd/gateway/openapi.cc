@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agentd/gateway/dialect.h"
-#include "agentd/gateway/routes.h"
 
 namespace macrame::agentd {
 namespace {
@@ -115,19 +114,19 @@ ordered_json OperationOf(absl::string_view method, const PathDescription& about)
 
 }  // namespace
 
-std::string OpenApiText(absl::string_view version) {
+std::string OpenApiText(const EndpointTable& table, absl::string_view version) {
   ordered_json text;
   text["openapi"] = "3.1.0";
   text["info"] = {{"title", "Macrame's HTTP gateway"}, {"version", std::string(version)}};
   text["security"] = {ordered_json::object(),
                       {{"bearer", ordered_json::array()}},
                       {{"api_key", ordered_json::array()}}};
-  for (const Route& route : Routes()) {
-    const PathDescription* about = DescriptionOf(route.path);
+  for (const Endpoint& endpoint : table.rows()) {
+    const PathDescription* about = DescriptionOf(endpoint.path);
     if (about == nullptr) continue;
-    std::string path(route.path);
+    std::string path(endpoint.path);
     if (!about->name.empty()) absl::StrAppend(&path, "{", about->name, "}");
-    for (const absl::string_view method : absl::StrSplit(route.methods, ", ")) {
+    for (const absl::string_view method : absl::StrSplit(endpoint.methods, ", ")) {
       text["paths"][path][absl::AsciiStrToLower(method)] = OperationOf(method, *about);
     }
   }

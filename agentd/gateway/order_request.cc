@@ -168,7 +168,7 @@ class OrderReader {
               uint64_t now_unix_ms)
       : fields_(body), principal_(principal), served_(served), now_unix_ms_(now_unix_ms) {}
 
-  std::variant<ClusterOrder, ApiError> Read(RouteKind kind) {
+  std::variant<ClusterOrder, ApiError> Read(OrderKind kind) {
     ClusterOrder order = OrderOf(kind);
     if (fields_.has_failed()) return fields_.error();
     if (refused_.has_value()) return *std::move(refused_);
@@ -176,19 +176,19 @@ class OrderReader {
   }
 
  private:
-  ClusterOrder OrderOf(RouteKind kind) {
+  ClusterOrder OrderOf(OrderKind kind) {
     switch (kind) {
-      case RouteKind::kPlanOrder:
+      case OrderKind::kPlan:
         return Plan();
-      case RouteKind::kLoadOrder:
+      case OrderKind::kLoad:
         return Load();
-      case RouteKind::kUnloadOrder:
+      case OrderKind::kUnload:
         return Unload();
-      case RouteKind::kCordonOrder:
+      case OrderKind::kCordon:
         return Cordon();
-      case RouteKind::kCreateKey:
+      case OrderKind::kCreateKey:
         return CreateKey();
-      case RouteKind::kRevokeKey:
+      case OrderKind::kRevokeKey:
         return RevokeKey();
       default:
         return v1::ListKeysRequest();
@@ -299,12 +299,16 @@ int HttpStatusOf(absl::StatusCode code) {
 
 }  // namespace
 
-std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_view body,
+bool HasBody(OrderKind kind) {
+  return kind != OrderKind::kListKeys && kind != OrderKind::kReadAudit;
+}
+
+std::variant<ClusterOrder, ApiError> ParseOrder(OrderKind kind, absl::string_view body,
                                                 size_t json_depth_max, const Principal& principal,
                                                 const std::vector<ServedModel>& served,
                                                 uint64_t now_unix_ms) {
-  if (kind == RouteKind::kListKeys) return v1::ListKeysRequest();
-  if (kind == RouteKind::kReadAudit) {
+  if (kind == OrderKind::kListKeys) return v1::ListKeysRequest();
+  if (kind == OrderKind::kReadAudit) {
     v1::ReadAuditRequest request;
     request.set_limit(kAuditLinesShown);
     return request;

@@ -15,7 +15,6 @@
 #include "agentd/gateway/cluster_orders.h"
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/inference_backend.h"
-#include "agentd/gateway/routes.h"
 
 namespace macrame::agentd {
 
@@ -23,11 +22,24 @@ inline constexpr size_t kOrderBytesMax = 16 * 1024;
 inline constexpr int64_t kOrderedRanksMax = 1024;
 inline constexpr uint32_t kAuditLinesShown = 50;  // the newest of the audit log
 
+enum class OrderKind {
+  kPlan,
+  kLoad,
+  kUnload,
+  kCordon,
+  kListKeys,
+  kCreateKey,
+  kRevokeKey,
+  kReadAudit,
+};
+// Whether requests that give it have a body.
+bool HasBody(OrderKind kind);
+
 // `body` is read whole, where the order has one; fields that are not known are refused. A key that
 // is for some models or for a tenant gives orders about those alone (`served`: all deployments):
 // 403 for others, but what other tenants have is asked for as what nobody has (keeps_others), and
 // whoever answers that has the same words for both.
-std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_view body,
+std::variant<ClusterOrder, ApiError> ParseOrder(OrderKind kind, absl::string_view body,
                                                 size_t json_depth_max, const Principal& principal,
                                                 const std::vector<ServedModel>& served,
                                                 uint64_t now_unix_ms);

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "agentd/gateway/http_session.h"
 #include "agentd/gateway/peer_user.h"
+#include "agentd/gateway/plain_address.h"
 
 namespace macrame::agentd {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/endpoints.h"
 #include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/tenant.h"
 #include "proto/reasons.h"
@@ -33,8 +34,8 @@ const std::string kBearer = "Bearer " + FormatApiKey(kId, kSecret);
 // The status that a request is answered with: 200 when it is let in.
 int StatusOf(const std::string& method, const std::string& path, const std::string& authorization,
              const KeyTable& keys, AccessRules rules = {}, bool from_loopback = true) {
-  const auto answer =
-      DecideAccess({method, path, authorization, "", from_loopback}, keys, rules, kNow);
+  const auto answer = DecideAccess(
+      {Endpoints().AccessOf(method, path), authorization, "", from_loopback}, keys, rules, kNow);
   const auto* refusal = std::get_if<AccessRefusal>(&answer);
   return refusal == nullptr ? 200 : refusal->error.http_status;
 }
@@ -55,8 +56,9 @@ TEST(Admission, BeforeAnyKeyThisMachineIsServedAndOthersAreNot) {
 TEST(Admission, ThisMachinesOwnPageMayOperateWhileThereAreNoKeys) {
   const auto status = [](const std::string& path, const KeyTable& keys, AccessRules rules,
                          bool from_loopback) {
-    const auto answer = DecideAccess({"POST", path, "", "", from_loopback, /*by_own_page=*/true},
-                                     keys, rules, kNow);
+    const auto answer = DecideAccess(
+        {Endpoints().AccessOf("POST", path), "", "", from_loopback, /*by_own_page=*/true}, keys,
+        rules, kNow);
     return std::holds_alternative<Principal>(answer) ? 200 : 401;
   };
   const KeyTable none;
@@ -102,7 +104,8 @@ TEST(Admission, KeysOfAnotherShapeOrSecretAreUnknown) {
        {std::string("Bearer"), std::string("Bearer "), std::string("Bearer sk-1234"), other,
         "Bearer " + FormatApiKey("ffffffffffff", kSecret), kBearer + "0", "Basic " + kSecret,
         "Bearer mk-" + kId + "-" + std::string(64, 'A'), std::string(5000, 'x')}) {
-    const auto answer = DecideAccess({"GET", "/v1/models", sent, "", true}, keys, {}, kNow);
+    const auto answer =
+        DecideAccess({Endpoints().AccessOf("GET", "/v1/models"), sent, "", true}, keys, {}, kNow);
     const auto* refusal = std::get_if<AccessRefusal>(&answer);
     ASSERT_NE(refusal, nullptr) << sent;
     EXPECT_EQ(refusal->error.http_status, 401);
@@ -118,7 +121,8 @@ TEST(Admission, TheOtherHeaderCountsWhereThereIsNoAuthorization) {
   const std::string text = FormatApiKey(kId, kSecret);
   const auto let_in = [&](const std::string& authorization, const std::string& x_api_key) {
     return std::holds_alternative<Principal>(
-        DecideAccess({"GET", "/v1/models", authorization, x_api_key, true}, keys, {}, kNow));
+        DecideAccess({Endpoints().AccessOf("GET", "/v1/models"), authorization, x_api_key, true},
+                     keys, {}, kNow));
   };
   EXPECT_TRUE(let_in("", text));
   EXPECT_TRUE(let_in("bearer " + text, ""));
@@ -132,8 +136,9 @@ TEST(Admission, RevokedAndExpiredKeysAreNamedAsSuch) {
   later.set_expires_unix_ms(kNow + 1);
   const KeyTable keys = Table({revoked, expired, later});
   const auto told = [&](const std::string& id) {
-    const auto answer = DecideAccess(
-        {"GET", "/v1/models", "Bearer " + FormatApiKey(id, kSecret), "", true}, keys, {}, kNow);
+    const auto answer = DecideAccess({Endpoints().AccessOf("GET", "/v1/models"),
+                                      "Bearer " + FormatApiKey(id, kSecret), "", true},
+                                     keys, {}, kNow);
     const auto* refusal = std::get_if<AccessRefusal>(&answer);
     return refusal == nullptr ? std::string("let in") : refusal->error.message;
   };

@@ -128,6 +128,14 @@ class AnswerMaker {
   std::vector<v1::GenerateChunk> chunks_;
 };
 
+std::unique_ptr<AnswerStream> StreamOf(const AnswerHead& head) {
+  return WriterOf(head.form).stream(head);
+}
+
+std::string AnswerBody(const AnswerHead& head, const std::vector<CollectedAnswer>& answers) {
+  return std::get<BodyOf<CollectedAnswer>>(WriterOf(head.form).body)(head, answers);
+}
+
 AnswerHead HeadOf(AnswerForm form) {
   AnswerHead head;
   head.form = form;

@@ -470,7 +470,8 @@ TEST(OllamaRequests, CallsWithoutIdsMeetTheirResultsInTurn) {
 
 TEST(OllamaRequests, EmbeddingsNameWhatTheyLeaveOutAndWhatIsWrong) {
   const auto embed = [](const Body& body, bool is_older = false) {
-    return ParseOllamaEmbed(body.dump(), kDepthMax, is_older);
+    return is_older ? ParseOllamaEmbeddings(body.dump(), kDepthMax)
+                    : ParseOllamaEmbed(body.dump(), kDepthMax);
   };
   const auto read = embed({{"model", "tiny:latest"},
                            {"input", "a"},

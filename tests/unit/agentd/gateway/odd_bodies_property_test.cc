@@ -49,7 +49,7 @@ Outcome OutcomeOf(const std::variant<Request, ApiError>& read) {
   return {std::nullopt, answer.generate, answer.ignored};
 }
 
-Outcome OrderOf(RouteKind kind, const std::string& body) {
+Outcome OrderOf(OrderKind kind, const std::string& body) {
   const auto read = ParseOrder(kind, body, kDepthMax, Principal(), {}, 1'790'000'000'000);
   const auto* error = std::get_if<ApiError>(&read);
   return {error == nullptr ? std::nullopt : std::optional(*error), std::nullopt, {}};
@@ -127,19 +127,19 @@ const std::vector<Path>& Paths() {
       {"ollama generate", kOllamaText,
        [](const auto& b) { return OutcomeOf(ParseOllamaGenerate(b, kDepthMax)); }},
       {"ollama embed", R"({"model":"tiny","input":["a"],"options":{"num_ctx":1},"truncate":false})",
-       [](const auto& b) { return OutcomeOf(ParseOllamaEmbed(b, kDepthMax, false)); }},
+       [](const auto& b) { return OutcomeOf(ParseOllamaEmbed(b, kDepthMax)); }},
       {"ollama embeddings", R"({"model":"tiny","prompt":"a","options":{}})",
-       [](const auto& b) { return OutcomeOf(ParseOllamaEmbed(b, kDepthMax, true)); }},
+       [](const auto& b) { return OutcomeOf(ParseOllamaEmbeddings(b, kDepthMax)); }},
       {"tokenize", kTokenize,
        [](const auto& b) { return OutcomeOf(ParseTokenizeRequest(b, kDepthMax)); }},
       {"detokenize", R"({"model":"tiny","tokens":[1,2,3]})",
        [](const auto& b) { return OutcomeOf(ParseDetokenizeRequest(b, kDepthMax)); }},
       {"load", R"({"model":"tiny","ranks":2,"context_length":512,"parallelism":"auto"})",
-       [](const auto& b) { return OrderOf(RouteKind::kLoadOrder, b); }},
+       [](const auto& b) { return OrderOf(OrderKind::kLoad, b); }},
       {"cordon", R"({"node":"a","order":"drain"})",
-       [](const auto& b) { return OrderOf(RouteKind::kCordonOrder, b); }},
+       [](const auto& b) { return OrderOf(OrderKind::kCordon, b); }},
       {"create key", R"({"name":"a","scopes":["infer"],"expires_in_seconds":60})",
-       [](const auto& b) { return OrderOf(RouteKind::kCreateKey, b); }},
+       [](const auto& b) { return OrderOf(OrderKind::kCreateKey, b); }},
   };
   return paths;
 }

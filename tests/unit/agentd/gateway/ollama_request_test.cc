@@ -163,17 +163,16 @@ TEST(OllamaRequest, WhatCannotBeHonouredIsRefusedByName) {
 
 TEST(OllamaRequest, EmbeddingsOfOneOrMany) {
   const json body = {{"model", "tiny"}, {"input", {"a", "b"}}, {"dimensions", 2}};
-  auto read = ParseOllamaEmbed(body.dump(), 32, /*is_older=*/false);
+  auto read = ParseOllamaEmbed(body.dump(), 32);
   ASSERT_TRUE(std::holds_alternative<EmbeddingRequest>(read));
   EXPECT_EQ(std::get<EmbeddingRequest>(read).inputs.size(), 2u);
   EXPECT_EQ(std::get<EmbeddingRequest>(read).generate.embedding().dimensions(), 2u);
   const json older = {{"model", "tiny"}, {"prompt", "a"}};
-  EXPECT_TRUE(std::holds_alternative<EmbeddingRequest>(
-      ParseOllamaEmbed(older.dump(), 32, /*is_older=*/true)));
+  EXPECT_TRUE(std::holds_alternative<EmbeddingRequest>(ParseOllamaEmbeddings(older.dump(), 32)));
   // Open WebUI says what Ollama does anyway.
   for (const json& truncate : {json(true), json(false), json(nullptr)}) {
     const json cut = {{"model", "tiny"}, {"input", "a"}, {"truncate", truncate}};
-    EXPECT_TRUE(std::holds_alternative<EmbeddingRequest>(ParseOllamaEmbed(cut.dump(), 32, false)))
+    EXPECT_TRUE(std::holds_alternative<EmbeddingRequest>(ParseOllamaEmbed(cut.dump(), 32)))
         << truncate;
   }
 }

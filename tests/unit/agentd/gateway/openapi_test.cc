@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
-#include "agentd/gateway/routes.h"
+#include "agentd/gateway/endpoints.h"
 
 namespace macrame::agentd {
 namespace {
@@ -15,17 +15,17 @@ namespace {
 using nlohmann::json;
 
 TEST(OpenApi, DescribesEveryRouteAndMethodAndNoOther) {
-  const json text = json::parse(OpenApiText("1.2.3"));
+  const json text = json::parse(OpenApiText(Endpoints(), "1.2.3"));
   EXPECT_EQ(text["openapi"], "3.1.0");
   EXPECT_EQ(text["info"]["version"], "1.2.3");
   std::set<std::string> served, described;
-  for (const Route& route : Routes()) {
-    const PathDescription* about = DescriptionOf(route.path);
-    ASSERT_NE(about, nullptr) << route.path;
-    std::string path(route.path);
+  for (const Endpoint& endpoint : Endpoints().rows()) {
+    const PathDescription* about = DescriptionOf(endpoint.path);
+    ASSERT_NE(about, nullptr) << endpoint.path;
+    std::string path(endpoint.path);
     if (!about->name.empty()) path += "{" + std::string(about->name) + "}";
-    EXPECT_EQ(!about->name.empty(), path.size() > 1 && route.path.back() == '/') << path;
-    for (const absl::string_view method : absl::StrSplit(route.methods, ", ")) {
+    EXPECT_EQ(!about->name.empty(), endpoint.has_name()) << path;
+    for (const absl::string_view method : absl::StrSplit(endpoint.methods, ", ")) {
       served.insert(absl::AsciiStrToLower(method) + " " + path);
     }
   }
@@ -36,7 +36,7 @@ TEST(OpenApi, DescribesEveryRouteAndMethodAndNoOther) {
 }
 
 TEST(OpenApi, StatusesAreThoseThatAPathMayAnswerWith) {
-  const json paths = json::parse(OpenApiText("1"))["paths"];
+  const json paths = json::parse(OpenApiText(Endpoints(), "1"))["paths"];
   const auto statuses = [&paths](const char* path, const char* method) {
     std::set<std::string> all;
     for (const auto& [status, response] : paths[path][method]["responses"].items()) {
@@ -65,7 +65,7 @@ void CollectRefs(const json& value, std::set<std::string>* refs) {
 }
 
 TEST(OpenApi, ReferencesAndIdsAreSound) {
-  const json text = json::parse(OpenApiText("1"));
+  const json text = json::parse(OpenApiText(Endpoints(), "1"));
   std::set<std::string> refs, ids;
   CollectRefs(text, &refs);
   EXPECT_GT(refs.size(), 20u);

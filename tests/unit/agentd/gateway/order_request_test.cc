@@ -22,12 +22,12 @@ const std::vector<ServedModel> kServed = {
 
 using Parsed = std::variant<ClusterOrder, ApiError>;
 
-Parsed Read(RouteKind kind, const std::string& body, const Principal& principal = {}) {
+Parsed Read(OrderKind kind, const std::string& body, const Principal& principal = {}) {
   return ParseOrder(kind, body, 16, principal, kServed, kNow);
 }
 
 template <typename Order>
-Order Good(RouteKind kind, const json& body, const Principal& principal = {}) {
+Order Good(OrderKind kind, const json& body, const Principal& principal = {}) {
   const Parsed read = Read(kind, body.dump(), principal);
   if (const auto* error = std::get_if<ApiError>(&read)) {
     ADD_FAILURE() << body << ": " << error->message;
@@ -38,7 +38,7 @@ Order Good(RouteKind kind, const json& body, const Principal& principal = {}) {
   return order == nullptr ? Order() : *order;
 }
 
-ApiError Bad(RouteKind kind, const json& body, const Principal& principal = {}) {
+ApiError Bad(OrderKind kind, const json& body, const Principal& principal = {}) {
   const Parsed read = Read(kind, body.dump(), principal);
   EXPECT_TRUE(std::holds_alternative<ApiError>(read)) << body;
   return std::holds_alternative<ApiError>(read) ? std::get<ApiError>(read) : ApiError();
@@ -61,8 +61,8 @@ Principal ForModels(std::vector<std::string> models) {
 TEST(OrderRequest, WhatIsSaidOfAPlacementReachesTheOrder) {
   const json body = {
       {"model", "org/tiny"}, {"ranks", 3}, {"context_length", 8192}, {"parallelism", "pipeline"}};
-  const auto load = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, body);
-  const auto plan = Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, body);
+  const auto load = Good<v1::LoadModelRequest>(OrderKind::kLoad, body);
+  const auto plan = Good<v1::PlanModelRequest>(OrderKind::kPlan, body);
   for (const auto& placement : {load.placement(), plan.placement()}) {
     EXPECT_EQ(placement.world_size(), 3u);
     EXPECT_EQ(placement.context_length(), 8192u);
@@ -75,7 +75,7 @@ TEST(OrderRequest, WhatIsSaidOfAPlacementReachesTheOrder) {
   for (const json& least :
        {json{{"model", "tiny"}},
         json{{"model", "tiny"}, {"ranks", nullptr}, {"parallelism", nullptr}}}) {
-    const auto order = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, least);
+    const auto order = Good<v1::LoadModelRequest>(OrderKind::kLoad, least);
     EXPECT_EQ(order.placement().world_size(), 0u);
     EXPECT_EQ(order.placement().context_length(), 0u);
     EXPECT_EQ(order.placement().parallelism(), v1::PARALLELISM_AUTO);
@@ -86,65 +86,62 @@ TEST(OrderRequest, EachOrderOfANodeIsTakenByItsWord) {
   for (const auto& [word, order] :
        {std::pair{"cordon", v1::CORDON_ORDER_CORDON}, std::pair{"drain", v1::CORDON_ORDER_DRAIN},
         std::pair{"uncordon", v1::CORDON_ORDER_UNCORDON}}) {
-    const auto read = Good<v1::SetCordonRequest>(RouteKind::kCordonOrder,
-                                                 {{"node", "studio-2"}, {"order", word}});
+    const auto read =
+        Good<v1::SetCordonRequest>(OrderKind::kCordon, {{"node", "studio-2"}, {"order", word}});
     EXPECT_EQ(read.node_id(), "studio-2");
     EXPECT_EQ(read.order(), order);
   }
-  const ApiError unknown = Bad(RouteKind::kCordonOrder, {{"node", "a"}, {"order", "Drain"}});
+  const ApiError unknown = Bad(OrderKind::kCordon, {{"node", "a"}, {"order", "Drain"}});
   EXPECT_EQ(unknown.param, "order");
   EXPECT_NE(unknown.message.find("cordon, drain, uncordon"), std::string::npos) << unknown.message;
 }
 
 TEST(OrderRequest, ErrorsNameTheFieldAndItsBounds) {
   struct Row {
-    RouteKind kind;
+    OrderKind kind;
     json body;
     const char* param;
     const char* words;
   };
   for (const Row& row : {
-           Row{RouteKind::kLoadOrder, {{"model", "tiny"}, {"ranks", 1025}}, "ranks", "1024"},
-           Row{RouteKind::kLoadOrder, {{"model", "tiny"}, {"ranks", UINT64_MAX}}, "ranks", "1024"},
-           Row{RouteKind::kLoadOrder, {{"model", "tiny"}, {"ranks", 1.5}}, "ranks", "integer"},
-           Row{RouteKind::kPlanOrder,
+           Row{OrderKind::kLoad, {{"model", "tiny"}, {"ranks", 1025}}, "ranks", "1024"},
+           Row{OrderKind::kLoad, {{"model", "tiny"}, {"ranks", UINT64_MAX}}, "ranks", "1024"},
+           Row{OrderKind::kLoad, {{"model", "tiny"}, {"ranks", 1.5}}, "ranks", "integer"},
+           Row{OrderKind::kPlan,
                {{"model", "tiny"}, {"context_length", 0}},
                "context_length",
                "at least 1"},
-           Row{RouteKind::kPlanOrder,
+           Row{OrderKind::kPlan,
                {{"model", "tiny"}, {"context_length", 1 << 30}},
                "context_length",
                "at most"},
-           Row{RouteKind::kPlanOrder,
+           Row{OrderKind::kPlan,
                {{"model", "tiny"}, {"parallelism", ""}},
                "parallelism",
                "auto, tensor, pipeline"},
-           Row{RouteKind::kPlanOrder,
-               {{"model", "tiny"}, {"parallelism", 1}},
-               "parallelism",
-               "string"},
-           Row{RouteKind::kUnloadOrder, {{"model", std::string(201, 'm')}}, "model", "200"},
-           Row{RouteKind::kUnloadOrder, {{"model", "a\nb"}}, "model", "control characters"},
-           Row{RouteKind::kUnloadOrder, {{"model", "a\x7f"}}, "model", "control characters"},
-           Row{RouteKind::kUnloadOrder, {{"model", "tiny"}, {"ranks", 1}}, "ranks", "not known"},
-           Row{RouteKind::kUnloadOrder, json::object(), "model", "missing"},
-           Row{RouteKind::kLoadOrder, {{"model", "./tiny"}}, "model", "clusterctl model load"},
-           Row{RouteKind::kPlanOrder, {{"model", "~root/x"}}, "model", "clusterctl model load"},
-           Row{RouteKind::kCordonOrder, {{"order", "drain"}}, "node", "missing"},
-           Row{RouteKind::kCordonOrder, {{"node", "a"}}, "order", "one of"},
-           Row{RouteKind::kRevokeKey, json::object(), "key", "missing"},
-           Row{RouteKind::kRevokeKey, {{"key", 7}}, "key", "string"},
-           Row{RouteKind::kCreateKey, {{"scopes", {"infer", 7}}}, "scopes", "list"},
-           Row{RouteKind::kCreateKey,
+           Row{OrderKind::kPlan, {{"model", "tiny"}, {"parallelism", 1}}, "parallelism", "string"},
+           Row{OrderKind::kUnload, {{"model", std::string(201, 'm')}}, "model", "200"},
+           Row{OrderKind::kUnload, {{"model", "a\nb"}}, "model", "control characters"},
+           Row{OrderKind::kUnload, {{"model", "a\x7f"}}, "model", "control characters"},
+           Row{OrderKind::kUnload, {{"model", "tiny"}, {"ranks", 1}}, "ranks", "not known"},
+           Row{OrderKind::kUnload, json::object(), "model", "missing"},
+           Row{OrderKind::kLoad, {{"model", "./tiny"}}, "model", "clusterctl model load"},
+           Row{OrderKind::kPlan, {{"model", "~root/x"}}, "model", "clusterctl model load"},
+           Row{OrderKind::kCordon, {{"order", "drain"}}, "node", "missing"},
+           Row{OrderKind::kCordon, {{"node", "a"}}, "order", "one of"},
+           Row{OrderKind::kRevokeKey, json::object(), "key", "missing"},
+           Row{OrderKind::kRevokeKey, {{"key", 7}}, "key", "string"},
+           Row{OrderKind::kCreateKey, {{"scopes", {"infer", 7}}}, "scopes", "list"},
+           Row{OrderKind::kCreateKey,
                {{"scopes", json(std::vector<std::string>(9, "infer"))}},
                "scopes",
                "at most 8"},
-           Row{RouteKind::kCreateKey, {{"expires_in_seconds", 0}}, "expires_in_seconds", "least 1"},
-           Row{RouteKind::kCreateKey,
+           Row{OrderKind::kCreateKey, {{"expires_in_seconds", 0}}, "expires_in_seconds", "least 1"},
+           Row{OrderKind::kCreateKey,
                {{"expires_in_seconds", INT64_MAX}},
                "expires_in_seconds",
                "at most"},
-           Row{RouteKind::kCreateKey, {{"secret", "mine"}}, "secret", "not known"},
+           Row{OrderKind::kCreateKey, {{"secret", "mine"}}, "secret", "not known"},
        }) {
     const ApiError error = Bad(row.kind, row.body);
     EXPECT_EQ(error.http_status, 400) << row.body;
@@ -156,14 +153,14 @@ TEST(OrderRequest, ErrorsNameTheFieldAndItsBounds) {
 
 TEST(OrderRequest, AKeyEndsSoLongAfterNow) {
   const auto read = Good<v1::CreateKeyRequest>(
-      RouteKind::kCreateKey,
+      OrderKind::kCreateKey,
       {{"name", "laptop"}, {"scopes", {"infer", "read"}}, {"expires_in_seconds", 3600}});
   EXPECT_EQ(read.key().name(), "laptop");
   ASSERT_EQ(read.key().scopes_size(), 2);
   EXPECT_EQ(read.key().scopes(1), "read");
   EXPECT_EQ(read.key().expires_unix_ms(), kNow + 3'600'000);
   EXPECT_TRUE(CheckNewKey(read.key(), kNow).ok());
-  EXPECT_EQ(Good<v1::CreateKeyRequest>(RouteKind::kCreateKey, {{"scopes", {"infer"}}})
+  EXPECT_EQ(Good<v1::CreateKeyRequest>(OrderKind::kCreateKey, {{"scopes", {"infer"}}})
                 .key()
                 .expires_unix_ms(),
             0u)
@@ -173,8 +170,8 @@ TEST(OrderRequest, AKeyEndsSoLongAfterNow) {
 // The page's own questions have no body, whatever somebody sends.
 TEST(OrderRequest, QuestionsReadNoBody) {
   for (const char* body : {"", "no JSON", "{\"limit\": 1000000}"}) {
-    const Parsed keys = Read(RouteKind::kListKeys, body);
-    const Parsed audit = Read(RouteKind::kReadAudit, body);
+    const Parsed keys = Read(OrderKind::kListKeys, body);
+    const Parsed audit = Read(OrderKind::kReadAudit, body);
     ASSERT_TRUE(std::holds_alternative<ClusterOrder>(keys)) << body;
     ASSERT_TRUE(std::holds_alternative<ClusterOrder>(audit)) << body;
     const auto& read = std::get<v1::ReadAuditRequest>(std::get<ClusterOrder>(audit));
@@ -185,10 +182,10 @@ TEST(OrderRequest, QuestionsReadNoBody) {
 TEST(OrderRequest, BodiesAreBounded) {
   const std::string fits = R"({"model":"tiny"})";
   const std::string padded = fits + std::string(kOrderBytesMax - fits.size(), ' ');
-  EXPECT_TRUE(std::holds_alternative<ClusterOrder>(Read(RouteKind::kLoadOrder, padded)));
-  const Parsed large = Read(RouteKind::kLoadOrder, padded + " ");
+  EXPECT_TRUE(std::holds_alternative<ClusterOrder>(Read(OrderKind::kLoad, padded)));
+  const Parsed large = Read(OrderKind::kLoad, padded + " ");
   EXPECT_EQ(std::get<ApiError>(large).http_status, 413);
-  const Parsed deep = Read(RouteKind::kLoadOrder, std::string(40, '[') + std::string(40, ']'));
+  const Parsed deep = Read(OrderKind::kLoad, std::string(40, '[') + std::string(40, ']'));
   EXPECT_EQ(std::get<ApiError>(deep).code, "json_too_deep");
 }
 
@@ -209,8 +206,8 @@ TEST(OrderRequest, ATenantsKeyOrdersItsOwnModelsAndNewOnes) {
            Row{"art-model#1", 0, 0, ""},
            Row{"new", 0, 0, ""},
        }) {
-    for (const auto& [kind, status] : {std::pair{RouteKind::kLoadOrder, row.load},
-                                       std::pair{RouteKind::kUnloadOrder, row.unload}}) {
+    for (const auto& [kind, status] :
+         {std::pair{OrderKind::kLoad, row.load}, std::pair{OrderKind::kUnload, row.unload}}) {
       const Parsed read = Read(kind, json{{"model", row.model}}.dump(), OfTenant("law"));
       const auto* error = std::get_if<ApiError>(&read);
       ASSERT_EQ(error == nullptr ? 0 : error->http_status, status) << row.model;
@@ -220,11 +217,11 @@ TEST(OrderRequest, ATenantsKeyOrdersItsOwnModelsAndNewOnes) {
     }
   }
   const auto load =
-      Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, {{"model", "new"}}, OfTenant("law"));
+      Good<v1::LoadModelRequest>(OrderKind::kLoad, {{"model", "new"}}, OfTenant("law"));
   EXPECT_EQ(load.placement().tenant(), "law") << "what it loads is its own";
   EXPECT_EQ(load.deployment_name(), "new") << "no alias leads to what others have";
   EXPECT_TRUE(load.keeps_others());
-  EXPECT_EQ(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, {{"model", "new"}}, OfTenant("law"))
+  EXPECT_EQ(Good<v1::PlanModelRequest>(OrderKind::kPlan, {{"model", "new"}}, OfTenant("law"))
                 .placement()
                 .tenant(),
             "law");
@@ -234,11 +231,11 @@ TEST(OrderRequest, ATenantsKeyOrdersItsOwnModelsAndNewOnes) {
 TEST(OrderRequest, WhatOthersHaveIsKeptByOrdersOfKeysWithLimits) {
   for (const Principal& principal : {OfTenant("law"), ForModels({"art-model"})}) {
     const json body = {{"model", "art-model"}};
-    const auto load = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, body, principal);
+    const auto load = Good<v1::LoadModelRequest>(OrderKind::kLoad, body, principal);
     EXPECT_EQ(load.name_or_path(), "art-model");
     EXPECT_EQ(load.deployment_name(), "#");
     EXPECT_TRUE(load.keeps_others());
-    EXPECT_TRUE(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, body, principal).keeps_others());
+    EXPECT_TRUE(Good<v1::PlanModelRequest>(OrderKind::kPlan, body, principal).keeps_others());
     for (const char* name : {"art-model", "no-such"}) {
       v1::UnloadModelRequest unload;
       unload.set_name(name);
@@ -249,16 +246,15 @@ TEST(OrderRequest, WhatOthersHaveIsKeptByOrdersOfKeysWithLimits) {
     }
   }
   const json body = {{"model", "art-model"}};
-  const auto load = Good<v1::LoadModelRequest>(RouteKind::kLoadOrder, body);
+  const auto load = Good<v1::LoadModelRequest>(OrderKind::kLoad, body);
   EXPECT_EQ(load.deployment_name(), "") << "without limits others' models are changed as any";
   EXPECT_FALSE(load.keeps_others());
-  EXPECT_FALSE(Good<v1::PlanModelRequest>(RouteKind::kPlanOrder, body).keeps_others());
+  EXPECT_FALSE(Good<v1::PlanModelRequest>(OrderKind::kPlan, body).keeps_others());
 }
 
 TEST(OrderRequest, AKeyForSomeModelsKnowsNoOthersAndNoNodes) {
   const Principal principal = ForModels({"tiny", "new"});
-  for (const RouteKind kind :
-       {RouteKind::kPlanOrder, RouteKind::kLoadOrder, RouteKind::kUnloadOrder}) {
+  for (const OrderKind kind : {OrderKind::kPlan, OrderKind::kLoad, OrderKind::kUnload}) {
     EXPECT_TRUE(std::holds_alternative<ClusterOrder>(Read(kind, R"({"model":"tiny"})", principal)));
     for (const char* model : {"other", "art-model", "Tiny", "tiny "}) {
       const ApiError error = Bad(kind, {{"model", model}}, principal);
@@ -268,20 +264,18 @@ TEST(OrderRequest, AKeyForSomeModelsKnowsNoOthersAndNoNodes) {
     }
   }
   for (const char* order : {"cordon", "drain", "uncordon"}) {
-    EXPECT_EQ(
-        Bad(RouteKind::kCordonOrder, {{"node", "a"}, {"order", order}}, principal).http_status,
-        403);
+    EXPECT_EQ(Bad(OrderKind::kCordon, {{"node", "a"}, {"order", order}}, principal).http_status,
+              403);
   }
 }
 
 // A mistake in the body is told before what the key may not: it is what its owner can mend.
 TEST(OrderRequest, AMistakeIsToldBeforeARefusal) {
-  EXPECT_EQ(
-      Bad(RouteKind::kCordonOrder, {{"node", "a"}, {"order", "x"}}, OfTenant("law")).http_status,
-      400);
-  EXPECT_EQ(Bad(RouteKind::kLoadOrder, {{"model", "other"}, {"ranks", 0}}, ForModels({"tiny"}))
-                .http_status,
+  EXPECT_EQ(Bad(OrderKind::kCordon, {{"node", "a"}, {"order", "x"}}, OfTenant("law")).http_status,
             400);
+  EXPECT_EQ(
+      Bad(OrderKind::kLoad, {{"model", "other"}, {"ranks", 0}}, ForModels({"tiny"})).http_status,
+      400);
 }
 
 // --- what the page is told -----------------------------------------------------------------------

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "agentd/gateway/endpoints.h"
 #include "agentd/gateway/gateway.h"
-#include "agentd/gateway/routes.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
 
@@ -74,12 +74,11 @@ class ScopeTableTest : public ::testing::Test {
 // What the table has to have, as it writes it.
 std::set<std::string> AllRequests() {
   std::set<std::string> all;
-  for (const Route& route : Routes()) {
-    const bool has_name = route.path.size() > 1 && route.path.back() == '/';
-    for (const absl::string_view method : absl::StrSplit(route.methods, ", ")) {
+  for (const Endpoint& endpoint : Endpoints().rows()) {
+    for (const absl::string_view method : absl::StrSplit(endpoint.methods, ", ")) {
       // Who may GET may ask for the head alone.
-      if (method == "HEAD" && absl::StrContains(route.methods, "GET")) continue;
-      all.insert(absl::StrCat(method, " ", route.path, has_name ? "NAME" : ""));
+      if (method == "HEAD" && absl::StrContains(endpoint.methods, "GET")) continue;
+      all.insert(absl::StrCat(method, " ", endpoint.path, endpoint.has_name() ? "NAME" : ""));
     }
   }
   return all;
