@@ -346,43 +346,50 @@ std::string KnownModels::FilterMetrics(const std::string& page) const {
   return told;
 }
 
+// A sample, or an object that is one's labels.
+bool KnownModels::KnowsSample(const nlohmann::ordered_json& sample) const {
+  if (!sample.is_object()) return true;
+  const bool has_labels = sample.contains("labels");
+  const nlohmann::ordered_json& named = has_labels ? sample["labels"] : sample;
+  const auto text_of = [&named](const char* field) -> const std::string* {
+    const bool is_text = named.is_object() && named.contains(field) && named[field].is_string();
+    return is_text ? &named[field].get_ref<const std::string&>() : nullptr;
+  };
+  for (const char* field : {"model", "model_name"}) {
+    const std::string* model = text_of(field);
+    if (model != nullptr && owners_ != nullptr && !IsKnownSeries(*model)) return false;
+  }
+  const std::string* key = has_labels ? text_of("key") : nullptr;
+  return key == nullptr || IsOwnKey(principal_, *key);
+}
+
+// Whether there were some, and all are left out.
+bool KnownModels::KeepKnown(nlohmann::ordered_json& samples) const {
+  const bool had_some = !samples.empty();
+  auto kept = nlohmann::ordered_json::array();
+  for (auto& one : samples) {
+    if (KnowsSample(one)) kept.push_back(std::move(one));
+  }
+  samples = std::move(kept);
+  return had_some && samples.empty();
+}
+
 std::string KnownModels::FilterJson(const std::string& text) const {
-  using Json = nlohmann::ordered_json;
   if (knows_all_ || (Hidden().empty() && !TellsOfKeys(text))) return text;
-  Json all = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto all = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_object()) return text;
-  const auto is_known = [&](const Json& one) {
-    if (!one.is_object()) return true;
-    const Json& named = one.contains("labels") ? one["labels"] : one;
-    for (const char* field : {"model", "model_name"}) {
-      if (!named.is_object() || !named.contains(field) || !named[field].is_string()) continue;
-      if (owners_ == nullptr) continue;
-      if (!IsKnownSeries(named[field].get_ref<const std::string&>())) return false;
-    }
-    if (&named == &one || !named.is_object() || !named.contains("key")) return true;
-    return !named["key"].is_string() ||
-           IsOwnKey(principal_, named["key"].get_ref<const std::string&>());
-  };
-  const auto keep_known = [&](Json& list) {
-    const size_t before = list.size();
-    Json kept = Json::array();
-    for (Json& one : list) {
-      if (is_known(one)) kept.push_back(std::move(one));
-    }
-    list = std::move(kept);
-    return before > 0 && list.empty();
-  };
   for (auto& [name, list] : all.items()) {
     if (!list.is_array()) continue;
-    keep_known(list);
+    KeepKnown(list);
     for (auto family = list.begin(); family != list.end();) {
       const bool has_samples = family->is_object() && family->contains("samples");
-      family = has_samples && keep_known((*family)["samples"]) ? list.erase(family) : family + 1;
+      family = has_samples && KeepKnown((*family)["samples"]) ? list.erase(family) : family + 1;
     }
   }
   const size_t line_end = text.find('\n');
   const bool has_lines = line_end != std::string::npos && line_end + 1 < text.size();
-  return all.dump(has_lines ? 2 : -1, ' ', false, Json::error_handler_t::replace) +
+  return all.dump(has_lines ? 2 : -1, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace) +
          (absl::EndsWith(text, "\n") ? "\n" : "");
 }
 

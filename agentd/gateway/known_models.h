@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -90,6 +91,8 @@ class KnownModels {
   bool IsHidden(const google::protobuf::Message& message) const;
   void FilterText(google::protobuf::Message* message) const;
   bool KnowsSeries(absl::string_view labels) const;
+  bool KnowsSample(const nlohmann::ordered_json& sample) const;
+  bool KeepKnown(nlohmann::ordered_json& samples) const;
 
   Principal principal_;
   bool knows_all_ = true;

@@ -99,40 +99,29 @@ class ResponseReader : public ChatTranslation {
   }
 
  private:
+  // A field that no engine here can follow, unless it holds `harmless`.
+  void RefuseUnless(const char* name, const Json& harmless, const char* why) {
+    const Json* value = Field(name);
+    if (value != nullptr && *value != harmless) Refuse(name, why);
+  }
+
   void RefuseOthers() {
-    const Json* background = Field("background");
-    if (background != nullptr && *background != false) {
-      Refuse("background", "an answer is made while its client waits; ask for a stream");
-    }
-    if (Field("conversation") != nullptr) {
-      Refuse("conversation", "use 'previous_response_id', or send the items as 'input'");
-    }
+    RefuseUnless("background", false, "an answer is made while its client waits; ask for a stream");
+    RefuseUnless("conversation", nullptr,
+                 "use 'previous_response_id', or send the items as 'input'");
     const Json* previous = Field("previous_response_id");
     if (previous != nullptr && !previous->is_string()) {
       MustBe("previous_response_id", "the id of a response");
     }
-    if (Field("prompt") != nullptr) Refuse("prompt", "no prompts are stored here; send 'input'");
-    if (Field("max_tool_calls") != nullptr) {
-      Refuse("max_tool_calls", "it counts tools of OpenAI's servers, of which there are none");
-    }
-    const Json* truncation = Field("truncation");
-    if (truncation != nullptr && *truncation != "disabled") {
-      Refuse("truncation", "prompts are never cut; only 'disabled' is possible");
-    }
-    const Json* logprobs = Field("top_logprobs");
-    if (logprobs != nullptr && *logprobs != 0) {
-      Refuse("top_logprobs", "log probabilities come with /v1/chat/completions");
-    }
+    RefuseUnless("prompt", nullptr, "no prompts are stored here; send 'input'");
+    RefuseUnless("max_tool_calls", nullptr,
+                 "it counts tools of OpenAI's servers, of which there are none");
+    RefuseUnless("truncation", "disabled", "prompts are never cut; only 'disabled' is possible");
+    RefuseUnless("top_logprobs", 0, "log probabilities come with /v1/chat/completions");
     for (const char* name : {"n", "logprobs"}) {
-      if (Field(name) != nullptr) Refuse(name, "it is a field of /v1/chat/completions");
+      RefuseUnless(name, nullptr, "it is a field of /v1/chat/completions");
     }
-    const Json* store = Field("store");
-    if (store != nullptr && !store->is_boolean()) MustBe("store", "true or false");
-    if (store != nullptr && *store == true && !may_store_) {
-      Refuse("store",
-             "nothing of this key's tenant is stored (its retention is 0); leave it out, and send "
-             "the whole conversation as 'input'");
-    }
+    CheckStore();
     const Json* include = Field("include");
     if (include == nullptr) return;
     for (const Json& what : *include) {
@@ -140,6 +129,16 @@ class ResponseReader : public ChatTranslation {
       if (what != "reasoning.encrypted_content") {
         Refuse("include", "only 'reasoning.encrypted_content' is taken, without effect");
       }
+    }
+  }
+
+  void CheckStore() {
+    const Json* store = Field("store");
+    if (store != nullptr && !store->is_boolean()) MustBe("store", "true or false");
+    if (store != nullptr && *store == true && !may_store_) {
+      Refuse("store",
+             "nothing of this key's tenant is stored (its retention is 0); leave it out, and send "
+             "the whole conversation as 'input'");
     }
   }
 
