@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 using google::protobuf::FieldDescriptor;
 
-// The ranges that requests have (agentd/gateway/sampling_fields.cc).
+// The ranges that requests have (agentd/gateway/fields/sampling_fields.cc).
 struct NumberRange {
   const char* field;
   double least, most;

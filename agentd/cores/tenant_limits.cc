@@ -14,7 +14,7 @@ absl::Status Bad(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest, std::move(message));
 }
 
-// As of a key's tenant (agentd/gateway/api_key.cc), but that there is one.
+// As of a key's tenant (agentd/gateway/access/api_key.cc), but that there is one.
 bool IsName(const std::string& text) {
   return !text.empty() && text.size() <= kTenantBytesMax && FirstNonUtf8(text) == text.size() &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 32 && c != 127; });

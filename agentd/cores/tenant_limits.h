@@ -12,7 +12,7 @@
 namespace macrame::agentd {
 
 inline constexpr size_t kLimitedTenantsMax = 512;
-// Of each limit; as of a key's (agentd/gateway/api_key.h).
+// Of each limit; as of a key's (agentd/gateway/access/api_key.h).
 inline constexpr uint32_t kTenantLimitMax = 1'000'000'000;
 
 // Of how long answers are kept: ten years.

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/gateway/asio_names.h"
-#include "agentd/gateway/connection_room.h"
-#include "agentd/gateway/endpoints.h"
-#include "agentd/gateway/gateway_state.h"
-#include "agentd/gateway/http_connection.h"
-#include "agentd/gateway/http_reply.h"
-#include "agentd/gateway/plain_address.h"
-#include "agentd/gateway/tls_files.h"
+#include "agentd/gateway/base/http_reply.h"
+#include "agentd/gateway/base/plain_address.h"
+#include "agentd/gateway/endpoints/endpoints.h"
+#include "agentd/gateway/http/asio_names.h"
+#include "agentd/gateway/http/connection_room.h"
+#include "agentd/gateway/http/gateway_state.h"
+#include "agentd/gateway/http/http_connection.h"
+#include "agentd/gateway/http/tls_files.h"
 #include "proto/reasons.h"
 #include "transport/socket_address.h"
 

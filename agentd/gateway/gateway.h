@@ -12,9 +12,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "agentd/gateway/gateway_access.h"
-#include "agentd/gateway/gateway_options.h"
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/access/gateway_access.h"
+#include "agentd/gateway/base/inference_backend.h"
+#include "agentd/gateway/http/gateway_options.h"
 
 namespace macrame::agentd {
 

@@ -2,7 +2,7 @@
 
 // The certificate with which this node's gateway speaks HTTPS where `gateway_tls_authority` is set:
 // signed by the cluster's authority, of this node's names and addresses, kept in two PEM files of
-// the state folder that the gateway reads (agentd/gateway/tls_files.h). Made anew when it ends
+// the state folder that the gateway reads (agentd/gateway/http/tls_files.h). Made anew when it ends
 // soon, when the names or addresses are others, and when the cluster is another. A node with the
 // secret file signs it itself; others ask one member after the other. Owner thread.
 

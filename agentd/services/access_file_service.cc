@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "agentd/base/rpc_methods.h"
-#include "agentd/gateway/admission.h"
+#include "agentd/gateway/access/admission.h"
 #include "agentd/node/peer_channels.h"
 #include "transport/access_file.h"
 

@@ -10,7 +10,7 @@
 #include "agentd/base/rpc_methods.h"
 #include "agentd/cores/state_keys.h"
 #include "agentd/cores/tenant_limits.h"
-#include "agentd/gateway/api_key.h"
+#include "agentd/gateway/access/api_key.h"
 #include "proto/reasons.h"
 #include "transport/trust.h"
 

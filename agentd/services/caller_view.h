@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "agentd/gateway/gateway_access.h"
-#include "agentd/gateway/known_models.h"
+#include "agentd/gateway/access/gateway_access.h"
+#include "agentd/gateway/access/known_models.h"
 #include "agentd/node/node_views.h"
 #include "agentd/state/state_replicator.h"
 #include "transport/guarded.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "agentd/base/rpc_methods.h"
-#include "agentd/gateway/tenant.h"
+#include "agentd/gateway/base/tenant.h"
 #include "agentd/services/gathering.h"
 #include "proto/power_parts.h"
 #include "proto/reasons.h"

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "agentd/gateway/cluster_orders.h"
+#include "agentd/gateway/http/cluster_orders.h"
 #include "agentd/node/node_views.h"
 #include "agentd/node/own_socket.h"
 #include "agentd/state/audit_log.h"

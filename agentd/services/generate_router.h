@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/base/inference_backend.h"
 #include "agentd/node/peer_channels.h"
 #include "agentd/services/routed_call.h"
 #include "agentd/state/entry_table.h"

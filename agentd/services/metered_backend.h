@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agentd/cores/energy_ledger.h"
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/base/inference_backend.h"
 #include "agentd/metrics/latency_history.h"
 #include "agentd/metrics/metric_registry.h"
 #include "transport/dispatcher.h"

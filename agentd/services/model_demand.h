@@ -17,7 +17,7 @@
 #include "agentd/cores/election.h"
 #include "agentd/cores/idle_models.h"
 #include "agentd/gangs/gang_controller.h"
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/base/inference_backend.h"
 #include "agentd/node/own_socket.h"
 #include "agentd/services/status_reporter.h"
 #include "transport/dispatcher.h"

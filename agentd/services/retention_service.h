@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "agentd/gateway/gateway_access.h"
+#include "agentd/gateway/access/gateway_access.h"
 #include "agentd/node/member_monitor.h"
 #include "agentd/node/own_node.h"
 #include "agentd/node/peer_channels.h"

@@ -19,7 +19,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/base/inference_backend.h"
 #include "agentd/state/entry_table.h"
 #include "macrame/v1/rank.pb.h"
 #include "transport/dispatcher.h"

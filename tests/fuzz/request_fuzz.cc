@@ -6,11 +6,11 @@
 #include <string>
 #include <variant>
 
-#include "agentd/gateway/api_error.h"
-#include "agentd/gateway/chat_request.h"
-#include "agentd/gateway/embedding_request.h"
-#include "agentd/gateway/gateway_options.h"
-#include "agentd/gateway/text_request.h"
+#include "agentd/gateway/base/api_error.h"
+#include "agentd/gateway/dialects/chat_request.h"
+#include "agentd/gateway/dialects/embedding_request.h"
+#include "agentd/gateway/dialects/text_request.h"
+#include "agentd/gateway/http/gateway_options.h"
 
 namespace {
 

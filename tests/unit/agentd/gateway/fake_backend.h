@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/base/inference_backend.h"
 
 namespace macrame::agentd {
 

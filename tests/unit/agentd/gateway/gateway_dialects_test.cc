@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/dialects/token_request.h"
 #include "agentd/gateway/gateway.h"
-#include "agentd/gateway/token_request.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/gateway/embedding_request.h"
+#include "agentd/gateway/dialects/embedding_request.h"
 #include "agentd/gateway/gateway.h"
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/state_keys.h"
-#include "agentd/gateway/api_key.h"
+#include "agentd/gateway/access/api_key.h"
 #include "tests/sim/asked_agents.h"
 
 namespace macrame::agentd {

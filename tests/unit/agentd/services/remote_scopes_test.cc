@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
-#include "agentd/gateway/admission.h"
+#include "agentd/gateway/access/admission.h"
 #include "proto/reasons.h"
 #include "tests/unit/agentd/scope_table.h"
 #include "transport/asio_dispatcher.h"

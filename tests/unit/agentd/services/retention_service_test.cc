@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/gateway/tenant.h"
+#include "agentd/gateway/base/tenant.h"
 #include "tests/sim/asked_agents.h"
 
 namespace macrame::agentd {
