@@ -1,7 +1,7 @@
 #pragma once
 
 // One rank process: the owner thread with its RankService, the engine thread, the watchdog, and how
-// it all ends. Threads and who owns what: runtime/README.md.
+// it all ends. Threads and who owns what: README.md in this folder.
 
 #include <atomic>
 #include <memory>

@@ -1,4 +1,4 @@
-// rankd: one inference worker. Started by agentd for each rank of a model; see runtime/README.md.
+// rankd: one inference worker. Started by agentd for each rank of a model; see README.md.
 
 #include <signal.h>
 #include <sys/resource.h>
