@@ -523,6 +523,33 @@ TEST(Tidy, TestsPutTheirFilesInFreshFolders) {
   }
 }
 
+// "agentd/node/own_node.cc" -> "agentd/node" and "own_node".
+std::pair<std::string, std::string> FolderAndName(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return {path.substr(0, slash), path.substr(slash + 1, path.rfind('.') - slash - 1)};
+}
+
+TEST(Tidy, TestsOfASourceStandWhereItStands) {
+  std::map<std::string, std::set<std::string>> rooms;  // of a source's name
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || !IsProduct(file)) continue;
+    const auto [folder, name] = FolderAndName(file.path);
+    rooms[name].insert(folder);
+  }
+  const std::string top = "tests/unit/", suffix = "_test";
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || !IsUnder(file, "tests/unit")) continue;
+    auto [folder, name] = FolderAndName(file.path);
+    if (folder.size() <= top.size() || !name.ends_with(suffix)) continue;
+    const auto found = rooms.find(name.substr(0, name.size() - suffix.size()));
+    if (found == rooms.end()) continue;
+    const std::string room = folder.substr(top.size());
+    EXPECT_TRUE(found->second.contains(room))
+        << file.path << " belongs into tests/unit/" << *found->second.begin()
+        << ", or has the name of another source";
+  }
+}
+
 TEST(Tidy, NamesSayWhatIsInside) {
   static const std::regex vague(R"((^|[/_])(utils?|helpers?|misc|common_code|managers?)([/_.]|$))");
   for (const SourceFile& file : Tree()) {

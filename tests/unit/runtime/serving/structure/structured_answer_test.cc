@@ -8,7 +8,7 @@
 
 #include "proto/reasons.h"
 #include "runtime/serving/answer.h"
-#include "tests/unit/runtime/serving/random_schema.h"
+#include "tests/unit/runtime/serving/structure/random_schema.h"
 
 namespace macrame::runtime::engine {
 namespace {

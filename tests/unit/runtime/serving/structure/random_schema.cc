@@ -1,4 +1,4 @@
-#include "tests/unit/runtime/serving/random_schema.h"
+#include "tests/unit/runtime/serving/structure/random_schema.h"
 
 #include <algorithm>
 #include <random>

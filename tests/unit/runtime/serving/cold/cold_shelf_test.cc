@@ -14,7 +14,7 @@
 
 #include "runtime/serving/cold/cold_worker.h"
 #include "tests/unit/fresh_folder.h"
-#include "tests/unit/runtime/serving/fake_cold_files.h"
+#include "tests/unit/runtime/serving/cold/fake_cold_files.h"
 
 namespace macrame::runtime::engine {
 namespace {
