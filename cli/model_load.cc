@@ -84,7 +84,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
       ->type_name("NAME");
   command
       ->add_option("--draft-model", options->draft_model,
-                   "Small model with the same vocabulary, for speculative decoding (CPU only)")
+                   "Small model with the same vocabulary, for speculative decoding")
       ->type_name("MODEL");
   command->add_option("--replicas", options->replicas, "Number of replicas, on separate nodes")
       ->check(CLI::Range(1u, kReplicasMax));
@@ -93,7 +93,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
                    "Priority; higher is placed first (default: 0; may be negative)")
       ->check(CLI::Range(-kPriorityMax, kPriorityMax));
   command->add_flag("--evict", options->may_evict,
-                    "Unload models of lower priority if memory is short");
+                    "Preempt models of lower priority if memory is short; they come back later");
   command->add_flag("--unload-unused", options->unload_unused,
                     "Unload unused models if memory is short, least recently used first");
   command->add_option("--timeout", options->timeout, "Time limit: 90s, 10m, 1h (default: 10m)")
