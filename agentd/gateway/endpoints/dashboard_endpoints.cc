@@ -37,8 +37,17 @@ void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
       });
 }
 
-bool HasEtag(const Exchange& exchange, absl::string_view etag) {
-  return dashboard::EtagMatches(Plain(exchange.request()[http::field::if_none_match]), etag);
+constexpr int kNotModified = 304;
+
+// Without a body, which it gets unless its status is kNotModified: the client has this one.
+HttpReply ReplyWithEtag(const Exchange& exchange, absl::string_view etag) {
+  HttpReply reply;
+  reply.headers = dashboard::SecurityHeaders();
+  reply.headers.emplace_back("etag", std::string(etag));
+  reply.headers.emplace_back("cache-control", "no-cache");
+  const absl::string_view known = Plain(exchange.request()[http::field::if_none_match]);
+  if (dashboard::EtagMatches(known, etag)) reply.status = kNotModified;
+  return reply;
 }
 
 // What of the newest whoever asks may know.
@@ -128,16 +137,9 @@ net::awaitable<bool> RefuseForeignSite(Exchange& exchange) {
 
 net::awaitable<bool> AnswerPage(Exchange& exchange) {
   const dashboard::Asset* asset = dashboard::FindAsset(exchange.path());
-  HttpReply reply;
+  HttpReply reply = ReplyWithEtag(exchange, asset->etag);
   reply.content_type = std::string(dashboard::ContentTypeOf(*asset));
-  reply.headers = dashboard::SecurityHeaders();
-  reply.headers.emplace_back("etag", std::string(asset->etag));
-  reply.headers.emplace_back("cache-control", "no-cache");
-  if (HasEtag(exchange, asset->etag)) {
-    reply.status = 304;
-  } else {
-    reply.fixed_body = asset->bytes;
-  }
+  if (reply.status != kNotModified) reply.fixed_body = asset->bytes;
   co_return co_await exchange.SendReply(std::move(reply));
 }
 
@@ -150,15 +152,8 @@ net::awaitable<bool> SendSnapshot(Exchange& exchange) {
     error.retry_after_seconds = 1;
     co_return co_await exchange.SendError(std::move(error));
   }
-  HttpReply reply;
-  reply.headers = dashboard::SecurityHeaders();
-  reply.headers.emplace_back("etag", snapshot->etag);
-  reply.headers.emplace_back("cache-control", "no-cache");
-  if (HasEtag(exchange, snapshot->etag)) {
-    reply.status = 304;
-  } else {
-    reply.body = snapshot->json;
-  }
+  HttpReply reply = ReplyWithEtag(exchange, snapshot->etag);
+  if (reply.status != kNotModified) reply.body = snapshot->json;
   co_return co_await exchange.SendReply(std::move(reply));
 }
 
