@@ -41,6 +41,29 @@ TEST(MemoryModel, KeysAndValuesByHand) {
       << "CPU kernels pad a value to 32 numbers";
 }
 
+// Both are narrower than the widest buffer (all heads together), so that only rows of hidden states
+// differ.
+TEST(MemoryModel, ScratchGrowsWithTheHiddenStatesThatAStepHolds) {
+  v1::ModelDescription model = SmallModel();
+  model.set_head_dim(256);
+  const ServingLoad load{1024, 1};
+  const uint64_t rows = StepTokensMax(load);
+  const auto scratch = [&](uint32_t hidden, ComputeKind kind) {
+    model.set_hidden_size(hidden);
+    return ActivationBytes(model, {}, load, kind, false);
+  };
+  // Four of them in a layer; on a CPU as many on their way from and to other ranks.
+  EXPECT_EQ(scratch(512, ComputeKind::kGpu) - scratch(256, ComputeKind::kGpu), 4 * 256 * 2 * rows);
+  EXPECT_EQ(scratch(512, ComputeKind::kCpu) - scratch(256, ComputeKind::kCpu), 8 * 256 * 4 * rows);
+  // Four buffers of streams, in float32.
+  for (const ComputeKind kind : {ComputeKind::kGpu, ComputeKind::kCpu}) {
+    model.set_residual_streams(1);
+    const uint64_t one = scratch(256, kind);
+    model.set_residual_streams(4);
+    EXPECT_EQ(scratch(256, kind) - one, 4 * 4 * 256 * 4 * rows);
+  }
+}
+
 // An indexer's keys stay whole while keys and values are divided.
 TEST(MemoryModel, IndexKeysAreKeptByEveryRankThatHasHeads) {
   v1::ModelDescription model = SmallModel();
